@@ -1,0 +1,256 @@
+"""What an exchange needs of a process group: all-reduce of int64 arrays, all-gather of bytes.
+
+Three implementations: `Single` (one process), `Gloo` (a group of its own beside the training's
+groups) and the in-process one of `distmetrics.comm.inprocess`, which lets threads act as ranks.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from distmetrics.errors import PeerLostError, PeerTimeoutError
+
+Int64Array = NDArray[np.int64]
+
+
+class Op(enum.Enum):
+    """How an all-reduce combines the ranks' integers."""
+
+    SUM = "sum"
+    MAX = "max"
+
+
+class Communicator(Protocol):
+    """A fixed set of ranks that meet in collectives. Used from one thread at a time.
+
+    Every method is called by all ranks, in the same order. A rank that is gone or does not come
+    within the time-out of the communicator makes it raise `PeerLostError`; after that the
+    communicator is of no use but to be closed.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This rank, 0 .. world_size - 1."""
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+
+    def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
+        """The elementwise sum or maximum over the ranks; `array` may be overwritten.
+
+        Collective: 1. All ranks give the same shape.
+        """
+
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        """Every rank's payload, in rank order; payloads may differ in length.
+
+        Collective: 2 (lengths, then payloads).
+        """
+
+    def close(self) -> None:
+        """Give up the group; pending collectives of other ranks fail."""
+
+
+class Single:
+    """The communicator of one process: every collective returns what it was given."""
+
+    rank = 0
+    world_size = 1
+
+    def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
+        return array
+
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        return [payload]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Gloo:
+    """A Gloo group over all ranks of a store, apart from the groups of the training.
+
+    It is made without the default group's registry, so that it outlives
+    `destroy_process_group` and has a time-out of its own.
+
+    Args:
+        store: where the ranks find each other; a prefix that no other group uses.
+        rank: this rank.
+        world_size: the number of ranks.
+        timeout: seconds that a collective waits for a peer.
+
+    Ranks: all.
+    Collective: connects every pair of ranks.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: float) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._timeout = timeout
+        self._group: Any = dist.ProcessGroupGloo(
+            store, rank, world_size, timedelta(seconds=timeout)
+        )
+
+    def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM if op is Op.SUM else dist.ReduceOp.MAX
+        array = np.ascontiguousarray(array)
+        self._run(lambda group: group.allreduce([torch.from_numpy(array)], options))
+        return array
+
+    def all_gather(self, payload: bytes) -> list[bytes]:
+        lengths = np.zeros(self.world_size, np.int64)
+        lengths[self.rank] = len(payload)
+        lengths = self.all_reduce(lengths, Op.SUM)
+        width = int(lengths.max())
+        if width == 0:
+            return [b""] * self.world_size
+        mine = np.zeros(width, np.uint8)
+        mine[: len(payload)] = np.frombuffer(payload, np.uint8)
+        parts = [np.zeros(width, np.uint8) for _ in range(self.world_size)]
+        tensors = [torch.from_numpy(part) for part in parts]
+        self._run(lambda group: group.allgather([tensors], [torch.from_numpy(mine)]))
+        return [
+            part[:length].tobytes() for part, length in zip(parts, lengths.tolist(), strict=True)
+        ]
+
+    def close(self) -> None:
+        self._group = None
+
+    def _run(self, start: Callable[[Any], Any]) -> None:
+        began = time.monotonic()
+        if self._group is None:
+            raise PeerLostError("the group of this communicator was closed")
+        try:
+            start(self._group).wait()
+        except RuntimeError as error:
+            # Gloo raises plain RuntimeErrors: tell a time-out from a closed connection by time
+            waited = time.monotonic() - began
+            what = (
+                f"no answer for {waited:.1f} s"
+                if waited >= 0.95 * self._timeout
+                else "a connection was closed"
+            )
+            reason = str(error).splitlines()[0]
+            raise PeerLostError(f"a peer of rank {self.rank} is gone: {what} ({reason})") from error
+
+
+class Endpoint(Protocol):
+    """A rank that lives in a thread of this process (see `distmetrics.comm.inprocess`)."""
+
+    rank: int
+    world_size: int
+
+    def connect(self, timeout: float, start_timeout: float) -> Communicator:
+        """The next communicator of this rank with its peers."""
+
+
+_thread = threading.local()
+
+
+def current() -> Endpoint | None:
+    """The in-process rank that this thread acts as, None for an ordinary process."""
+    return getattr(_thread, "endpoint", None)
+
+
+def set_current(endpoint: Endpoint | None) -> None:
+    """Make this thread act as an in-process rank."""
+    _thread.endpoint = endpoint
+
+
+_opened = itertools.count()
+
+
+def connect(
+    timeout: float,
+    start_timeout: float,
+    notice_after: float,
+    notice: Callable[[str], None],
+) -> Communicator:
+    """A communicator over all ranks, on a group of its own.
+
+    Args:
+        timeout: seconds that a collective on it waits for a peer.
+        start_timeout: seconds to wait for all ranks to call this.
+        notice_after: seconds after which absent ranks are named through `notice`.
+        notice: receives the text.
+
+    Ranks: all, in the same order as their other calls of this function.
+    Collective: connects every pair of ranks; the default group is not used.
+
+    Raises:
+        PeerTimeoutError: some ranks did not come within `start_timeout`; it names them.
+    """
+    endpoint = current()
+    if endpoint is not None:
+        return endpoint.connect(timeout, start_timeout)
+    if not (dist.is_available() and dist.is_initialized()):
+        return Single()
+    if dist.get_world_size() == 1:
+        return Single()
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    default = dist.distributed_c10d._get_default_store()
+    store = dist.PrefixStore(f"distmetrics/{next(_opened)}", default)
+    _arrive(store, rank, world_size, start_timeout, notice_after, notice)
+    return Gloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
+
+
+def _arrive(
+    store: dist.Store,
+    rank: int,
+    world_size: int,
+    start_timeout: float,
+    notice_after: float,
+    notice: Callable[[str], None],
+) -> None:
+    """Wait until every rank has come, naming those that have not."""
+    store.set(f"arrived/{rank}", b"1")
+    keys = [f"arrived/{peer}" for peer in range(world_size)]
+    began = time.monotonic()
+    told = False
+    while True:
+        waited = time.monotonic() - began
+        until = start_timeout if told else min(notice_after, start_timeout)
+        if waited < until:
+            try:
+                store.wait(keys, timedelta(seconds=max(0.05, until - waited)))
+            except (RuntimeError, ValueError):  # how the kinds of store say that time is up
+                pass
+            else:
+                return
+        absent = [peer for peer, key in enumerate(keys) if not store.check([key])]
+        if not absent:
+            return
+        waited = time.monotonic() - began
+        if waited >= start_timeout:
+            raise PeerTimeoutError(
+                f"{name_ranks(absent)} of {world_size} did not make this logger within "
+                f"start_timeout={start_timeout:g} s; every rank must make the same loggers in "
+                "the same order",
+                absent,
+            )
+        if not told and waited >= notice_after:
+            told = True
+            notice(f"waiting for {name_ranks(absent)} to make the same logger ({waited:.0f} s)")
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """ "rank 3" or "ranks 1, 2 and 5", for messages."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = [str(rank) for rank in ranks[:16]]
+    if len(ranks) > len(shown):
+        return f"ranks {', '.join(shown)} and {len(ranks) - len(shown)} more"
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
