@@ -1,4 +1,4 @@
-"""What every test stands on: one thread a process, loopback only, no account, folders of its own."""
+"""What every test stands on: one thread a process, loopback only, no account."""
 
 from __future__ import annotations
 
