@@ -1,0 +1,75 @@
+"""The keys of one logger or child as this process has met them, each with its place in the lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from distmetrics.errors import DeclarationConflict
+from distmetrics.reductions import Reduction
+from distmetrics.registry import Metric
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key and where its state lies.
+
+    Attributes:
+        name: as used in the call, without the child's prefix.
+        metric: what the registry says of it.
+        reduction: how its contributions combine.
+        index: its row in the counter lane.
+        row: its first row in the sum lane.
+        field: its first field in the max lane.
+    """
+
+    name: str
+    metric: Metric
+    reduction: Reduction
+    index: int
+    row: int
+    field: int
+
+
+class KeyTable:
+    """An append-only table of keys: what was appended never moves.
+
+    The training thread appends and the worker reads what it finds, without a lock.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self._by_name: dict[str, Key] = {}
+        self.rows = 0
+        self.fields = 0
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.keys)
+
+    def get(self, name: str) -> Key | None:
+        """The key of this name, None if it is not in the table."""
+        return self._by_name.get(name)
+
+    def add(self, name: str, metric: Metric, reduction: Reduction) -> Key:
+        """The key of this name, appended where it is new.
+
+        Raises:
+            DeclarationConflict: it is in the table with another reduction.
+        """
+        known = self._by_name.get(name)
+        if known is not None:
+            if known.reduction != reduction:
+                raise DeclarationConflict(
+                    f"key {name!r} was declared as {known.reduction} and now comes as "
+                    f"{reduction}; a key has one declaration: rename one of them"
+                )
+            return known
+        key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields)
+        self.rows += reduction.sums
+        self.fields += reduction.maxes
+        self._by_name[name] = key
+        self.keys.append(key)
+        return key

@@ -1,0 +1,245 @@
+"""The training thread's part: the values of one call, checked and copied, nothing more.
+
+The usual call, a flat dict of scalars with the keys and types of an earlier call, takes one
+`torch.stack` for each dtype. Any other goes key by key. Nothing here waits for a device, does
+I/O or communicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from distmetrics.errors import DeclarationConflict, DistmetricsError, InvalidValue
+from distmetrics.keys import Key, KeyTable
+from distmetrics.reductions import Reduction
+from distmetrics.registry import Metric, Registry
+from distmetrics.snapshot.fast import FastPath
+from distmetrics.snapshot.plan import Place, Plan, Snapshot, check_weights, make_plan
+from distmetrics.values import Flat, Tagged, flatten, is_scalar, to_flat
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One key's contributions in a call, before they are grouped by dtype."""
+
+    key: Key
+    values: Flat
+    weights: Flat | None
+
+
+class Snapshotter:
+    """Takes the snapshots of one logger or child.
+
+    Args:
+        registry: what each key means.
+        prefix: the child's name and ``/``; empty for the logger itself.
+        lenient: report a bad value through `report` and log the rest of the call.
+        note: receives what a user should know once.
+        report: receives the error of a bad value (`lenient` only).
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        prefix: str,
+        lenient: bool,
+        note: Callable[[str], None],
+        report: Callable[[str, DistmetricsError], None],
+    ) -> None:
+        self.table = KeyTable()
+        self._registry = registry
+        self._prefix = prefix
+        self._lenient = lenient
+        self._note = note
+        self._report = report
+        self._noted: set[str] = set()
+        self._plans: dict[Any, Plan] = {}
+        self._fast: dict[tuple[str, ...], FastPath] = {}
+
+    def take(self, outputs: Mapping[str, Any], weight: Any = None) -> Snapshot | None:
+        """A snapshot of the outputs, None where they hold nothing to log.
+
+        Raises:
+            InvalidType, InvalidValue: a value is not accepted.
+            DeclarationConflict: a value's tag and its declaration differ.
+            UnknownKey: a strict registry does not know a key.
+        """
+        names = tuple(outputs) if isinstance(outputs, Mapping) else ()
+        fast = self._fast.get(names)
+        if fast is not None:
+            snapshot = fast.take(list(outputs.values()), weight)
+            if snapshot is not None:
+                return snapshot
+        flat = flatten(outputs)
+        entries, clean = self._entries(flat, weight)
+        if not entries:
+            return None
+        if clean and len(flat) == len(names):
+            fast = FastPath.learn(names, list(outputs.values()), weight, self.table)
+            if fast is not None:
+                self._fast[names] = fast
+        return self._group(entries)
+
+    # --- key by key ---
+
+    def _entries(self, flat: dict[str, Any], weight: Any) -> tuple[list[_Entry], bool]:
+        """The contributions of each key, and whether none had to be set aside."""
+        entries, clean = [], True
+        for name, value in flat.items():
+            try:
+                entry = self._entry(name, value, flat, weight)
+            except DistmetricsError as error:
+                if not self._lenient:
+                    raise
+                clean = False
+                self._report(name, error)
+                continue
+            if entry is not None:
+                entries.append(entry)
+        self._add_virtual([entry.key for entry in entries])
+        return entries, clean
+
+    def _entry(self, name: str, value: Any, flat: dict[str, Any], weight: Any) -> _Entry | None:
+        metric = self._registry.resolve(name, self._prefix)
+        reduction = self._reduction(name, value, metric)
+        if reduction is None:
+            return None
+        if reduction.virtual:
+            raise InvalidValue(
+                f"key {name!r} is declared as {reduction}, which is made from "
+                f"{', '.join(map(repr, reduction.refers))}: log those, or rename this key"
+            )
+        tagged = isinstance(value, Tagged)
+        values, shape = to_flat(name, value.value if tagged else value)
+        if reduction.scalar and len(values) != 1:
+            raise InvalidValue(
+                f"key {name!r}: {reduction.kind} takes one number, not a value of shape {shape}"
+            )
+        given = self._weight(name, reduction, value if tagged else None, flat, weight)
+        weights = None
+        if given is not None:
+            weights = _checked_weight(name, given, shape, reduction)
+        return _Entry(self.table.add(name, metric, reduction), values, weights)
+
+    def _reduction(self, name: str, value: Any, metric: Metric) -> Reduction | None:
+        """How this value combines; None where it is ignored."""
+        if metric.ignored:
+            return None
+        declared = metric.reduction
+        assert declared is not None
+        if isinstance(value, Tagged):
+            if metric.registered and declared.kind != value.reduction.kind:
+                raise DeclarationConflict(
+                    f"key {name!r} is registered as {declared} and now comes as "
+                    f"{value.reduction}; a key has one declaration: drop the tag, or rename it"
+                )
+            if metric.registered and declared.kind == "std" and declared != value.reduction:
+                if declared.params.get("ddof", 0) != value.reduction.params.get("ddof", 0):
+                    raise DeclarationConflict(
+                        f"key {name!r} is registered as {declared} and now comes as "
+                        f"{value.reduction}; a key has one declaration: drop the tag"
+                    )
+            return declared if metric.registered and declared.weighted else value.reduction
+        if metric.registered:
+            return declared
+        known = self.table.get(name)
+        if known is not None and known.reduction != declared:
+            raise DeclarationConflict(
+                f"key {name!r} came as {known.reduction} before and now comes without a tag, "
+                f"as {declared}; a key has one declaration: tag it in every call, or register it"
+            )
+        if not is_scalar(value):
+            self._once(name, f"key {name!r} is not registered and its value is no scalar: ignored")
+            return None
+        self._once(
+            name,
+            f"key {name!r} is not registered: taken as {declared}; "
+            f"registry.{declared.kind}({name!r}) says so, registry.ignore({name!r}) leaves it out",
+        )
+        return declared
+
+    def _once(self, name: str, text: str) -> None:
+        if name not in self._noted:
+            self._noted.add(name)
+            self._note(text)
+
+    def _weight(
+        self, name: str, reduction: Reduction, tag: Tagged | None, flat: dict[str, Any], weight: Any
+    ) -> Any:
+        """The weight (or denominator) of a value as it was given; None: each element weighs 1."""
+        if reduction.pairs:
+            assert tag is not None
+            return tag.weight
+        if not reduction.weighted:
+            return None
+        if tag is not None and tag.weight is not None:
+            return tag.weight
+        key = reduction.params.get("weight")
+        if key is not None and key in flat:
+            found = flat[key]
+            return found.value if isinstance(found, Tagged) else found
+        if weight is None and key is not None:
+            raise InvalidValue(
+                f"key {name!r} is declared as {reduction}: its weight {key!r} is not in the call; "
+                f"log {key!r} with it, or pass weight= to log (a weight is never guessed)"
+            )
+        return weight
+
+    def _add_virtual(self, keys: list[Key]) -> None:
+        """Put keys that are made from others into the table as soon as one of those is there."""
+        for key in keys:
+            for name, metric in self._registry.virtual(key.name, self._prefix):
+                assert metric.reduction is not None
+                self.table.add(name, metric, metric.reduction)
+
+    def _group(self, entries: list[_Entry]) -> Snapshot:
+        """The entries as one array for each dtype, and the plan that says so."""
+        columns: dict[Any, list[Flat]] = {}
+
+        def place(flat: Flat) -> Place:
+            dtype = (flat.dtype, flat.device) if isinstance(flat, torch.Tensor) else flat.dtype
+            column = columns.setdefault(dtype, [])
+            column.append(flat)
+            return dtype, len(column) - 1
+
+        placed = [
+            (e.key, place(e.values), None if e.weights is None else place(e.weights))
+            for e in entries
+        ]
+        signature = tuple((key.index, values, weights) for key, values, weights in placed)
+        order = {dtype: position for position, dtype in enumerate(columns)}
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = self._plans[signature] = make_plan(placed, order)
+        arrays = [_joined(parts) for parts in columns.values()]
+        sizes = [[len(part) for part in parts] for parts in columns.values()]
+        ones = all(size == 1 for row in sizes for size in row)
+        staged = not any(isinstance(array, torch.Tensor) for array in arrays)
+        return Snapshot(plan, arrays, None if ones else sizes, staged)
+
+
+def _checked_weight(
+    name: str, given: Any, shape: tuple[int, ...], reduction: Reduction
+) -> Flat:
+    role = "denominator" if reduction.pairs else "weight"
+    weights, weight_shape = to_flat(name, given, role)
+    if weight_shape != shape and not (len(weights) == 1 and np.prod(shape, dtype=int) == 1):
+        raise InvalidValue(
+            f"key {name!r}: its {role} has shape {weight_shape} and its value {shape}; a {role} "
+            "has the shape of its value, or both are scalars"
+        )
+    if not reduction.pairs and isinstance(weights, np.ndarray):
+        check_weights(name, weights)
+    return weights
+
+
+def _joined(parts: list[Flat]) -> Flat:
+    if isinstance(parts[0], torch.Tensor):
+        with torch.no_grad():
+            return torch.cat(parts)  # type: ignore[arg-type]
+    return np.concatenate(parts)
