@@ -27,7 +27,8 @@ class Mantissas(NamedTuple):
     """Finite floats as `mantissa * 2**(shift - ORIGIN)`, all exact.
 
     A zero has mantissa 0 and the largest shift of its array, so that it never widens the range.
-    `lowest` and `highest` are the extreme shifts; `empty` says that every value is zero.
+    `lowest` and `highest` are the extreme shifts, in the wrong order where every value is zero.
+    No mantissa has more than `bits` bits.
     """
 
     mantissa: Integers
@@ -36,25 +37,31 @@ class Mantissas(NamedTuple):
     highest: int
     bits: int
 
-    @property
-    def empty(self) -> bool:
-        return self.highest < self.lowest
-
 
 class _Format(NamedTuple):
-    """An IEEE 754 interchange format: the fields of its bits."""
+    """The fields in the bits of an IEEE 754 interchange format, as scalars of its integers."""
 
-    bits: type[np.signedinteger[Any]]
-    fraction: int  # stored bits of the mantissa
-    bias: int  # shift of the mantissa's lowest bit, less the exponent field
+    sign: Any  # where the sign bit is
+    width: Any  # stored bits of the mantissa
+    fraction: Any  # mask of these bits
+    hidden: Any  # the bit in front of them, not stored
+    top: Any  # the exponent field of infinities and NaN
+    bias: int  # shift of a mantissa's lowest bit, less the exponent field
 
-    @property
-    def top(self) -> int:
-        return int(np.iinfo(self.bits).max >> self.fraction)
+
+def _format(kind: type[np.signedinteger[Any]], width: int, exponent_bits: int) -> _Format:
+    return _Format(
+        kind(width + exponent_bits),
+        kind(width),
+        kind((1 << width) - 1),
+        kind(1 << width),
+        kind((1 << exponent_bits) - 1),
+        ORIGIN - (1 << (exponent_bits - 1)) - width + 1,
+    )
 
 
-_DOUBLE = _Format(np.int64, 52, ORIGIN - 1075)
-_SINGLE = _Format(np.int32, 23, ORIGIN - 150)
+_DOUBLE = _format(np.int64, 52, 11)
+_SINGLE = _format(np.int32, 23, 8)
 
 
 def mantissas(values: Numbers) -> Mantissas:
@@ -78,35 +85,33 @@ def mantissas(values: Numbers) -> Mantissas:
 
 def _fields(bits: NDArray[Any], form: _Format) -> Mantissas:
     if not bits.size:
-        nothing = np.zeros(0, np.int64)
-        return Mantissas(nothing, nothing, 0, -1, form.fraction + 1)
-    sign = bits >> (8 * bits.dtype.itemsize - 1)  # -1 or 0
-    exponent = bits >> form.fraction
-    exponent &= form.top
-    mantissa = bits & ((1 << form.fraction) - 1)
+        return Mantissas(bits.astype(np.int64), bits.astype(np.int64), 0, -1, 0)
+    exponent = (bits >> form.width) & form.top
+    mantissa = bits & form.fraction
     lowest, highest = int(exponent.min()), int(exponent.max())
     if highest == form.top:
         raise InvalidValue("an exact sum takes finite values only: count NaN and infinities apart")
     if lowest:
-        mantissa |= 1 << form.fraction
+        mantissa |= form.hidden
     else:  # zeros or subnormals among them
-        mantissa |= (exponent != 0).astype(bits.dtype) << form.fraction
-        np.maximum(exponent, 1, out=exponent)
-        nonzero = mantissa != 0
-        if not nonzero.any():
+        mantissa |= (exponent != 0) * form.hidden
+        zero = mantissa == 0
+        if zero.all():
             lowest, highest = 1, 0
         else:
-            highest = int(exponent.max())
-            exponent[~nonzero] = highest
+            highest = max(highest, 1)
+            np.maximum(exponent, 1, out=exponent)
+            exponent[zero] = highest
             lowest = int(exponent.min())
+    sign = bits >> form.sign  # -1 or 0
     mantissa ^= sign
     mantissa -= sign
-    shift = exponent.astype(np.int64)
+    shift = exponent.astype(np.int64, copy=False)
     shift += form.bias
     return Mantissas(
         mantissa.astype(np.int64, copy=False),
         shift,
         lowest + form.bias,
         highest + form.bias,
-        form.fraction + 1,
+        int(form.width) + 1,
     )
