@@ -45,10 +45,12 @@ class Referred:
         counted: whether it is a count; a key that only gives seconds is not.
         replicated_over: all dimensions over which a key that needs this one is replicated: ranks
             that saw the same samples hold the same weights as well.
+        makes: the ratios and rates that need it.
     """
 
-    counted: bool
-    replicated_over: tuple[str, ...]
+    counted: bool = False
+    replicated_over: tuple[str, ...] = ()
+    makes: tuple[Metric, ...] = ()
 
 
 class Declarations:
@@ -125,10 +127,11 @@ def _referred(metrics: Iterable[Metric]) -> dict[str, Referred]:
     for metric in metrics:
         params = {} if metric.reduction is None else metric.reduction.params
         counted = {params.get(name) for name in COUNTED}
-        for name in metric.refers:
-            before = found.get(name, Referred(counted=False, replicated_over=()))
+        for name in dict.fromkeys(metric.refers):
+            before = found.get(name, Referred())
             over = dict.fromkeys((*before.replicated_over, *metric.replicated_over))
-            found[name] = Referred(before.counted or name in counted, tuple(over))
+            makes = (*before.makes, metric) if metric.virtual else before.makes
+            found[name] = Referred(before.counted or name in counted, tuple(over), makes)
     return found
 
 
