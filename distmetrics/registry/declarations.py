@@ -137,6 +137,7 @@ def _referred(metrics: Iterable[Metric]) -> dict[str, Referred]:
 
 def _refuse_references(metric: Metric, declared: dict[str, Metric], where: str) -> None:
     """Raise where a declaration and the keys it needs, or is needed by, do not go together."""
+    _refuse_cycle(metric, declared, where)
     for name in metric.refers:
         target = declared.get(name)
         if target is not None and target.virtual:
@@ -145,7 +146,6 @@ def _refuse_references(metric: Metric, declared: dict[str, Metric], where: str) 
         for other in declared.values():
             if metric.pattern in other.refers:
                 raise _made_from_others(where, other, metric.pattern, metric)
-    _refuse_cycle(metric, declared, where)
 
 
 def _made_from_others(where: str, metric: Metric, name: str, target: Metric) -> InvalidValue:
