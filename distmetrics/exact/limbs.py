@@ -14,9 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from distmetrics.errors import InvalidType, InvalidValue
-from distmetrics.exact.encode import BITS, UNIT_LIMB, Integers, Numbers, mantissas
+from distmetrics.exact.encode import BITS, UNIT_LIMB, Integers, Numbers, largest, least, mantissas
 
-_MASK = np.int64((1 << BITS) - 1)
+# Zero-dimensional arrays, which NumPy takes faster than scalars.
+_FULL = np.array(BITS, np.int64)
+_LOG = np.array(BITS.bit_length() - 1, np.int64)
+_WITHIN = np.array(BITS - 1, np.int64)
+_MASK = np.array((1 << BITS) - 1, np.int64)
 _PIECE = 1 << BITS  # no value adds more than this to one digit
 _NORMAL = 1 << (BITS - 1)  # bound of a normalized digit
 _MOST = 1 << 62  # bound of any digit
@@ -95,7 +99,7 @@ def add(block: Limbs, rows: Integers, values: Numbers) -> None:
     if not rows.size:
         return
     rows = np.ascontiguousarray(rows, dtype=np.int64)
-    if rows.view(np.uint64).max() >= block.rows:  # a negative row is a huge unsigned one
+    if largest(rows.view(np.uint64)) >= block.rows:  # a negative row is a huge unsigned one
         raise IndexError(f"rows must lie within the block's {block.rows} rows")
     kind = values.dtype.kind
     if kind == "f":
@@ -111,31 +115,30 @@ def add(block: Limbs, rows: Integers, values: Numbers) -> None:
 
 
 def _add_floats(block: Limbs, rows: Integers, values: Numbers) -> None:
-    mantissa, shift, lowest, highest, bits = mantissas(values)
+    mantissa, place, bias, lowest, highest, bits = mantissas(values)
     if highest < lowest:  # all zero
         return
     pieces = 2 if bits <= BITS else 3  # a shifted mantissa has up to 31 bits more
-    lo, hi = lowest // BITS, highest // BITS + pieces
-    _prepare(block, lo, hi, rows.size * _PIECE)
+    _prepare(block, lowest // BITS, highest // BITS + pieces, rows.size * _PIECE)
     flat = block.digits.reshape(-1)
+    place += bias - BITS * block.lo  # of a mantissa's lowest bit within its row
     cell = rows * block.digits.shape[1]
-    cell += shift >> 5
-    cell -= block.lo
-    shift &= BITS - 1
+    cell += place >> _LOG
+    shift = place & _WITHIN
     # mantissa * 2**shift in pieces of 32 bits, the topmost signed
     np.add.at(flat, cell, (mantissa << shift) & _MASK)
-    np.subtract(BITS, shift, out=shift)
+    np.subtract(_FULL, shift, out=shift)
     mantissa >>= shift
     if pieces == 3:
         np.add.at(flat[1:], cell, mantissa & _MASK)
-        mantissa >>= BITS
+        mantissa >>= _FULL
     np.add.at(flat[pieces - 1 :], cell, mantissa)
 
 
 def _add_integers(block: Limbs, rows: Integers, values: Numbers) -> None:
     narrow = values.dtype.itemsize < 8
     if not narrow:
-        narrow = int(values.min()) >= -_PIECE and int(values.max()) <= _PIECE
+        narrow = least(values) >= -_PIECE and largest(values) <= _PIECE
     _prepare(block, UNIT_LIMB, UNIT_LIMB + (1 if narrow else 2), rows.size * _PIECE)
     flat = block.digits.reshape(-1)
     cell = rows * block.digits.shape[1]
@@ -144,8 +147,8 @@ def _add_integers(block: Limbs, rows: Integers, values: Numbers) -> None:
         np.add.at(flat, cell, values.astype(np.int64))
         return
     # of uint64 the upper half is taken before it is signed
-    np.add.at(flat, cell, (values & values.dtype.type(_MASK)).astype(np.int64))
-    np.add.at(flat[1:], cell, (values >> values.dtype.type(BITS)).astype(np.int64))
+    np.add.at(flat, cell, (values & _MASK.astype(values.dtype)).astype(np.int64))
+    np.add.at(flat[1:], cell, (values >> _FULL.astype(values.dtype)).astype(np.int64))
 
 
 def _add_big_integers(block: Limbs, rows: Integers, values: Numbers) -> None:
