@@ -89,7 +89,7 @@ class Declarations:
             for metric in metrics:
                 _refuse_references(metric, after, where)
             self._matchers |= {
-                metric.pattern: matcher(metric.pattern, where)
+                metric.pattern: matcher(metric.pattern)
                 for metric in metrics
                 if not metric.exact and metric.pattern not in self._matchers
             }

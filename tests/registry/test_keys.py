@@ -87,6 +87,16 @@ def test_the_name_of_a_ratio_with_brackets_is_no_pattern() -> None:
 
 
 @PATIENT
+@given(st.text("ab[]!*?-^\\", min_size=1, max_size=8))
+def test_any_text_can_be_declared(text: str) -> None:
+    """Ranges the wrong way round and unclosed brackets included; it matches as fnmatch does."""
+    registry = Registry()
+    registry.count(text)
+    for key in (text, text[::-1], "a", "b]", "ab"):
+        assert (key in registry) == (key == text or fnmatch.fnmatchcase(key, text))
+
+
+@PATIENT
 @given(st.text("ab[]!*?-^", max_size=8))
 def test_what_fnmatch_takes_literally_is_a_name(text: str) -> None:
     """`is_pattern` agrees with `fnmatch.translate`, unclosed and empty brackets included."""
