@@ -30,7 +30,7 @@ def world_sizes_of(
 
 @click.command()
 @click.option("--nproc", type=click.IntRange(1), default=2, show_default=True, help="Ranks.")
-@click.option("--epochs", type=click.IntRange(1), default=8, show_default=True, help="Epochs.")
+@click.option("--epochs", type=click.IntRange(1), default=20, show_default=True, help="Epochs.")
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path, file_okay=False),

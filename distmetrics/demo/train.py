@@ -104,7 +104,7 @@ def main() -> None:
     """The command line of this script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--run-dir", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     dm.setup_distributed()
     train(options.run_dir, options.epochs)
