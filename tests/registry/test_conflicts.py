@@ -36,9 +36,12 @@ def test_every_option_that_changes_values_makes_a_conflict(change: object) -> No
 def test_the_same_declaration_again_is_fine() -> None:
     """Also with a number in another type, and dimensions in another order."""
     registry = Registry()
+    prints = []
     for ddof, dimensions in ((1, ("a", "b")), (1.0, ("b", "a"))):
         registry.std("x", ddof=ddof, replicated_over=dimensions)
+        prints.append(registry.fingerprint())
     assert len(registry) == 1
+    assert prints[0] == prints[1]
 
 
 def test_the_later_description_of_a_name_holds() -> None:

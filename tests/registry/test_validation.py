@@ -87,6 +87,18 @@ def test_numpy_numbers_are_numbers() -> None:
     assert registry["x"].reduction.params["ddof"] == 1
 
 
+@pytest.mark.parametrize(
+    "kind", ["count", "total", "average", "minimum", "maximum", "std", "l2_norm", "same"]
+)
+def test_a_method_declares_names_and_patterns_of_its_kind(kind: str) -> None:
+    """One method for each reduction, any number of keys in a call."""
+    registry = Registry()
+    getattr(registry, kind)("a", "b*", unit="s")
+    for key in ("a", "bc"):
+        assert registry[key].reduction.kind == kind
+        assert registry[key].unit == "s"
+
+
 def test_options_reach_the_metric() -> None:
     """What was declared comes back from a look-up."""
     registry = Registry()
