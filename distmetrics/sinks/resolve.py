@@ -117,8 +117,8 @@ def _sink(spec: Any) -> Sink:
     if callable(spec):
         return FunctionSink(spec)
     raise InvalidType(
-        f"sinks: {spec!r} is a {type(spec).__name__}; give a name ({_known()}), an object with "
-        "open(run), write(record) and close(), or a function that takes a record"
+        f"sinks: {spec!r} of type {type(spec).__name__} is no sink; give a name ({_known()}), "
+        "an object with open(run), write(record) and close(), or a function that takes a record"
     )
 
 

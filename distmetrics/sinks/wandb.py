@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import warnings
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from distmetrics.errors import DistmetricsWarning, InvalidValue, MissingPackage
 from distmetrics.record import Record, Scalar
-from distmetrics.sinks.contract import Run, scalars
+from distmetrics.sinks.contract import Run
+from distmetrics.sinks.scalars import scalars
 from distmetrics.sinks.wandb_account import has_credentials
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class WandbSink:
     ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the end.
 
     Args:
-        mode: ``"online"``, ``"offline"``, ``"disabled"``, ``"shared"``, or None: found out as above.
+        mode: ``"online"``, ``"offline"``, ``"disabled"`` or ``"shared"``; None finds out as above.
         init_timeout: seconds that the server may take to accept the run.
         finish_timeout: seconds that the last upload may take when the sink closes. What is not
             uploaded by then is in the run's files.
@@ -125,7 +125,7 @@ class WandbSink:
         if self._run is None:
             raise InvalidValue("this WandbSink is not open; call open(run) before it is used")
         axis = "step" if record.logger is None else f"{record.logger}/step"
-        row = {_column(key, axis): _plain(value) for key, value in scalars(record).items()}
+        row = {_column(key, axis): value for key, value in scalars(record).items()}
         self._define(axis, row)
         row["_timestamp"] = record.time
         row[axis] = record.step
@@ -157,7 +157,7 @@ class WandbSink:
         Path(directory).mkdir(parents=True, exist_ok=True)  # or W&B would use another folder
         resumed = run.state.get("id")
         given = options.pop("id", None) or settings.run_id
-        self._id = str(resumed or given or secrets.token_hex(4))
+        self._id = str(resumed or given or _new_id())
         if resumed:
             options["resume"] = "allow"
         options.setdefault("name", settings.run_name or run.name)
@@ -170,9 +170,12 @@ class WandbSink:
         except wandb.Error as error:
             if mode not in ("online", "shared"):
                 raise
+            # W&B's service holds on to the refused run's id, so this run takes another.
+            self._id = options["id"] = _new_id()
+            options.pop("resume", None)
             warnings.warn(
-                f"W&B did not accept the run ({error}); it is kept offline: upload it with "
-                f"`wandb sync` from {directory}/wandb",
+                f"W&B did not accept the run ({error}); it is kept offline as run {self._id}: "
+                f"upload it with `wandb sync` from {directory}/wandb",
                 DistmetricsWarning,
                 stacklevel=2,
             )
@@ -184,7 +187,7 @@ class WandbSink:
 
         given = options.pop("settings", None) or {}
         if isinstance(given, wandb.Settings):
-            given = given.model_dump(exclude_unset=True)
+            given = {name: getattr(given, name) for name in given.model_fields_set}
         quiet = {
             "silent": True,
             "console": "off",
@@ -227,18 +230,13 @@ def _column(key: str, axis: str) -> str:
     return f"{key}_" if bare == axis or bare in _RESERVED else key
 
 
+def _new_id() -> str:
+    return secrets.token_hex(4)
+
+
 def _escaped(key: str) -> str:
     """The key as a name for `define_metric`, which takes bare dots for a path."""
     return key.replace("\\", "\\\\").replace(".", "\\.")
-
-
-def _plain(value: Scalar) -> Scalar:
-    """The value, an integer beyond float64's range as infinity."""
-    try:
-        float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return value
 
 
 @contextmanager
