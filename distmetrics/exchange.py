@@ -63,6 +63,7 @@ class Offered:
         every: steps of a window; None: one window until a flush.
         own_steps: whether this rank lets the stream count its steps by itself.
         watermark: the first label that this rank may still close.
+        idle: whether nothing is open, so that the watermark may be raised.
         windows: the closed windows, by label; they do not change any more.
         table: the rank's keys.
         latest: the last step logged here, -1 for none.
@@ -71,6 +72,7 @@ class Offered:
     every: int | None
     own_steps: bool
     watermark: int
+    idle: bool
     windows: Mapping[int, Window]
     table: KeyTable
     latest: int
@@ -84,36 +86,42 @@ class Offer:
         streams: its streams by name.
         promised: watermarks of agreed streams that this rank has not made.
         closed: whether the rank will log nothing more at all.
-        asking: whether somebody wants to know where every rank is.
+        waiting: the streams that a collective call of this rank waits for, and the watermark up
+            to which this rank has closed them.
     """
 
     streams: Mapping[str, Offered]
     promised: Mapping[str, int]
     closed: bool
-    asking: bool
+    waiting: Mapping[str, int]
 
 
 @dataclass
 class Outcome:
-    """What a round came to, the same on every rank but for `peers`.
+    """What a round came to, the same on every rank.
 
     Attributes:
         rows: the reduced rows, in the order in which they are written.
-        done: for each stream the watermark below which every window has been reduced.
-        more: whether windows are left that could be reduced at once.
+        left: streams with windows left that could be reduced at once.
+        more: whether there are any.
         finished: whether every rank has closed and nothing is left.
         conflicts: declarations that differ, as texts.
         warnings: what was found to differ, by key.
-        peers: where every rank is, if somebody asked: for each rank its streams' watermarks.
+        raised: streams that every rank waits for, and the watermark to which all are raised.
+        arrived: of these, those of which nothing is left to be reduced.
+        absent: for each stream that some rank waits for, the ranks that do not, with their last
+            steps.
     """
 
     rows: list[Row] = field(default_factory=list)
-    done: dict[str, int] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
     more: bool = False
     finished: bool = False
     conflicts: list[str] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
-    peers: list[dict[str, Any]] | None = None
+    raised: dict[str, int] = field(default_factory=dict)
+    arrived: set[str] = field(default_factory=set)
+    absent: dict[str, dict[int, int]] = field(default_factory=dict)
 
 
 class _Pending(NamedTuple):
@@ -148,9 +156,10 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
         peers = [json.loads(payload) for payload in gathered]
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
-        if any(peer["asking"] for peer in peers):
-            outcome.peers = peers
+        _note_arrivals(peers, outcome)
     agreed = _agree(schema, pending, outcome)
+    outcome.arrived = {name for name in outcome.raised if name not in outcome.left}
+    outcome.more = bool(outcome.left)
     outcome.finished = (
         not header[_OPEN] and not agreed and all(p.oldest >= NEVER for p in pending.values())
     )
@@ -161,7 +170,7 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
 
 def _header(offer: Offer, schema: Schema) -> Int64Array:
     lo, hi = limb_range(w for s in offer.streams.values() for w in s.windows.values())
-    flagged = offer.asking or any(
+    flagged = bool(offer.waiting) or any(
         _needs_exchange(stream, schema.get(name), name in schema.aside)
         for name, stream in offer.streams.items()
     )
@@ -216,6 +225,7 @@ def _state(offer: Offer, schema: Schema) -> bytes:
             "own_steps": offered.own_steps,
             "keys": keys.unknown(offered.table),
             "watermark": offered.watermark,
+            "idle": offered.idle,
             "latest": offered.latest,
             "labels": [
                 (label, sorted(offered.windows[label].late))
@@ -226,7 +236,7 @@ def _state(offer: Offer, schema: Schema) -> bytes:
         "streams": streams,
         "promised": dict(offer.promised),
         "closed": offer.closed,
-        "asking": offer.asking,
+        "waiting": dict(offer.waiting),
     }
     return json.dumps(said).encode()
 
@@ -234,6 +244,7 @@ def _state(offer: Offer, schema: Schema) -> bytes:
 def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pending:
     """What the ranks together have closed of a stream, by their own lists."""
     watermark = horizon = NEVER
+    goal = _goal(stream.name, peers)
     labels: dict[int, set[int]] = {}
     for peer in peers:
         mine = peer["streams"].get(stream.name)
@@ -242,13 +253,39 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
             unmade = NEVER if peer["closed"] else 0
             watermark = min(watermark, peer["promised"].get(stream.name, unmade))
             continue
-        watermark = min(watermark, mine["watermark"])
+        reached = mine["watermark"]
+        if goal is not None and mine["idle"]:
+            reached = max(reached, goal)
+        watermark = min(watermark, reached)
         for label, late in mine["labels"]:
             labels.setdefault(label, set()).update(late)
         if len(mine["labels"]) >= MOST:
             horizon = min(horizon, mine["labels"][-1][0])
     found = {label: tuple(sorted(labels[label])) for label in sorted(labels)}
     return _Pending(watermark, min(found, default=NEVER), found, horizon)
+
+
+def _goal(name: str, peers: Sequence[Mapping[str, Any]]) -> int | None:
+    """The watermark to which a stream is raised on every rank, since all are in a collective call.
+
+    The highest that any rank has closed it to: ranks may have logged different numbers of steps.
+    """
+    if not all(peer["closed"] or name in peer["waiting"] for peer in peers):
+        return None
+    return max((peer["waiting"][name] for peer in peers if name in peer["waiting"]), default=None)
+
+
+def _note_arrivals(peers: Sequence[Mapping[str, Any]], outcome: Outcome) -> None:
+    for name in dict.fromkeys(name for peer in peers for name in peer["waiting"]):
+        goal = _goal(name, peers)
+        if goal is not None:
+            outcome.raised[name] = goal
+            continue
+        outcome.absent[name] = {
+            rank: max((s["latest"] for s in peer["streams"].values()), default=-1)
+            for rank, peer in enumerate(peers)
+            if not peer["closed"] and name not in peer["waiting"]
+        }
 
 
 # --- agreement ----------------------------------------------------------------------------------
@@ -267,8 +304,8 @@ def _agree(
         limit = min(found.watermark, found.horizon + 1)
         if len(ready) > room:
             limit = ready[room][0]
-        outcome.done[stream.name] = limit
-        outcome.more |= limit < found.watermark and found.oldest < found.watermark
+        if limit < found.watermark and found.oldest < found.watermark:
+            outcome.left.add(stream.name)
     return agreed
 
 

@@ -23,6 +23,15 @@ Int64Array = NDArray[np.int64]
 Declaration = dict[str, Any]
 
 
+COLLECTIVE = "\x00"
+"""Begins the names of streams to whose windows every rank contributes by a collective call."""
+
+
+def prefix_of(stream: str) -> str:
+    """What the keys of a stream begin with in a record."""
+    return f"{stream}/" if stream and not stream.startswith(COLLECTIVE) else ""
+
+
 def declare(key: Key) -> Declaration:
     """What a rank says of a key to the others."""
     return {
@@ -66,7 +75,7 @@ class StreamSchema:
     @property
     def prefix(self) -> str:
         """What its keys begin with in a record."""
-        return f"{self.name}/" if self.name else ""
+        return prefix_of(self.name)
 
     def unknown(self, table: KeyTable) -> dict[str, Declaration]:
         """What a rank's table holds that is not agreed, or not as agreed."""

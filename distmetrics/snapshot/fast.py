@@ -7,7 +7,7 @@ thread may take it for milliseconds: one `torch.stack` for each dtype, whatever 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,15 +113,28 @@ class FastPath:
 
     @classmethod
     def learn(
-        cls, names: tuple[str, ...], values: list[Any], weight: Any, table: KeyTable
+        cls,
+        names: tuple[str, ...],
+        values: list[Any],
+        weight: Any,
+        table: KeyTable,
+        ignored: Container[str] = (),
     ) -> FastPath | None:
-        """The fast path for calls like this one, which went key by key; None where there is none."""
+        """The fast path for calls like this one, which went key by key; None where there is none.
+
+        Args:
+            names: the keys of the call.
+            values: their values.
+            weight: the weight of the call.
+            table: the keys that are logged.
+            ignored: keys that the registry ignores, whatever comes under them.
+        """
         if weight is not None:
             values = [*values, weight]
         kinds = [_kind(value) for value in values]
         if None in kinds:
             return None
-        used, skipped = _used(names, values, kinds, table, weight is not None)
+        used, skipped = _used(names, values, kinds, table, weight is not None, ignored)
         if used is None or skipped is None:
             return None
         groups: dict[Any, list[int]] = {}
@@ -147,15 +160,20 @@ _Used = list[tuple[Key, int, int | None]]
 
 
 def _used(
-    names: tuple[str, ...], values: list[Any], kinds: list[Any], table: KeyTable, weighted: bool
+    names: tuple[str, ...],
+    values: list[Any],
+    kinds: list[Any],
+    table: KeyTable,
+    weighted: bool,
+    ignored: Container[str],
 ) -> tuple[_Used | None, list[int] | None]:
     """The keys with the positions of their value and weight; and the tensors that are ignored."""
     used: _Used = []
     skipped = []
     for position, name in enumerate(names):
         key = table.get(name)
-        if key is None:
-            if isinstance(values[position], torch.Tensor):
+        if key is None or name in ignored:
+            if isinstance(values[position], torch.Tensor) and name not in ignored:
                 skipped.append(position)
             continue
         if kinds[position] is _OTHER:

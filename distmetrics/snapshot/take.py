@@ -7,7 +7,7 @@ I/O or communicates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ class Snapshotter:
         lenient: report a bad value through `report` and log the rest of the call.
         note: receives what a user should know once.
         report: receives the error of a bad value (`lenient` only).
+        children: the prefixes of the logger's children, whose keys are not its own.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Snapshotter:
         lenient: bool,
         note: Callable[[str], None],
         report: Callable[[str, DistmetricsError], None],
+        children: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.table = KeyTable()
+        self._children = children
         self._registry = registry
         self._prefix = prefix
         self._lenient = lenient
@@ -80,7 +83,8 @@ class Snapshotter:
         if not entries:
             return None
         if clean and len(flat) == len(names):
-            fast = FastPath.learn(names, list(outputs.values()), weight, self.table)
+            ignored = {name for name in names if self._registry.resolve(name, self._prefix).ignored}
+            fast = FastPath.learn(names, list(outputs.values()), weight, self.table, ignored)
             if fast is not None:
                 self._fast[names] = fast
         return self._group(entries)
@@ -133,18 +137,7 @@ class Snapshotter:
         declared = metric.reduction
         assert declared is not None
         if isinstance(value, Tagged):
-            if metric.registered and declared.kind != value.reduction.kind:
-                raise DeclarationConflict(
-                    f"key {name!r} is registered as {declared} and now comes as "
-                    f"{value.reduction}; a key has one declaration: drop the tag, or rename it"
-                )
-            if metric.registered and declared.kind == "std" and declared != value.reduction:
-                if declared.params.get("ddof", 0) != value.reduction.params.get("ddof", 0):
-                    raise DeclarationConflict(
-                        f"key {name!r} is registered as {declared} and now comes as "
-                        f"{value.reduction}; a key has one declaration: drop the tag"
-                    )
-            return declared if metric.registered and declared.weighted else value.reduction
+            return self._tagged(name, value.reduction, declared, metric)
         if metric.registered:
             return declared
         known = self.table.get(name)
@@ -161,6 +154,20 @@ class Snapshotter:
             f"key {name!r} is not registered: taken as {declared}; "
             f"registry.{declared.kind}({name!r}) says so, registry.ignore({name!r}) leaves it out",
         )
+        return declared
+
+    def _tagged(
+        self, name: str, tag: Reduction, declared: Reduction, metric: Metric
+    ) -> Reduction:
+        """How a tagged value combines: as its tag says, which may not differ from a declaration."""
+        if metric.source != "declared":
+            return tag
+        same = {**declared.params, "weight": None} == {**tag.params, "weight": None}
+        if declared.kind != tag.kind or not same:
+            raise DeclarationConflict(
+                f"key {name!r} is registered as {declared} and now comes as {tag}; "
+                "a key has one declaration: drop the tag, or rename the key"
+            )
         return declared
 
     def _once(self, name: str, text: str) -> None:
@@ -193,7 +200,9 @@ class Snapshotter:
     def _add_virtual(self, keys: list[Key]) -> None:
         """Put keys that are made from others into the table as soon as one of those is there."""
         for key in keys:
-            for name, metric in self._registry.virtual(key.name, self._prefix):
+            for name, metric in self._registry.virtual(
+                key.name, self._prefix, self._children()
+            ):
                 assert metric.reduction is not None
                 self.table.add(name, metric, metric.reduction)
 

@@ -1,0 +1,236 @@
+"""The handle that a training loop holds: `Logger`, its children, `log`, `flush`, `close`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from distmetrics.core import Core
+from distmetrics.errors import InvalidType, InvalidValue
+from distmetrics.record import Value
+from distmetrics.registry import Registry
+from distmetrics.scope import Scope
+from distmetrics.sinks import SinkSpec
+from distmetrics.topology import Mesh
+
+
+class Logger(Scope):
+    """Logs the values of a training on all its ranks, as if it were one process.
+
+    Every rank makes a logger and logs what it has; rank 0 writes the values reduced over all
+    ranks. `log` copies what it is given and returns; a worker thread does the rest.
+
+    Args:
+        registry: what each key means; by default every scalar is an average.
+        run_dir: where rank 0 writes ``metrics.jsonl``, ``run.json`` and what the sinks keep; None:
+            no files. The same path on every rank.
+        sinks: names (``"tensorboard"``, ``"wandb"``), sink objects, or functions that take each
+            record. Opened on rank 0 only, at the first record.
+        every: how many steps one record covers; None: all up to a `flush`.
+        mesh: a `DeviceMesh` (or what has its `mesh` and `mesh_dim_names`), needed where a key is
+            ``replicated_over`` one of its dimensions.
+        config: the run's configuration, for ``run.json`` and the sinks.
+        errors: "raise": a value that is not accepted is an error at the call, of which nothing is
+            logged then; "warn": it is reported once for each key, and the rest of the call logged.
+        on_step_regress: what a step lower than an earlier one is: "warn" (once), "error" or
+            "accept". It is logged all the same, under its own step.
+        peer_timeout: seconds after which a rank whose worker does not answer counts as lost, and
+            which calls that need all ranks wait for the others.
+        start_timeout: seconds to wait for all ranks to make this logger.
+        notice_after: seconds after which a rank that is waited for is named.
+
+    Ranks: all, collectively, in the same order as other loggers.
+    Collective: connects a Gloo group of the workers' own; 2 or 4 small all-gathers on it.
+
+    Raises:
+        NotInitialized: several processes were launched, but there is no process group.
+        PeerTimeoutError: some ranks did not make this logger within `start_timeout`.
+        InvalidValue: run_dir, every or registry differ between ranks (on every rank).
+        RunDirError: `run_dir` holds a run already or cannot be used (on every rank).
+
+    Example:
+        >>> import distmetrics as dm
+        >>> memory = dm.sinks.MemorySink()
+        >>> with dm.Logger(sinks=[memory], every=2) as logger:
+        ...     for step in range(4):
+        ...         logger.log({"loss": dm.Average(1.0 + step)}, step=step)
+        >>> [(record.step, record.values["loss"]) for record in memory.records]
+        [(1, 1.5), (3, 3.5)]
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        sinks: str | Sequence[SinkSpec] = (),
+        every: int | None = 1,
+        *,
+        mesh: Mesh | None = None,
+        config: Mapping[str, Any] | None = None,
+        errors: Literal["raise", "warn"] = "raise",
+        on_step_regress: Literal["warn", "error", "accept"] = "warn",
+        peer_timeout: float = 60.0,
+        start_timeout: float = 600.0,
+        notice_after: float = 30.0,
+    ) -> None:
+        if registry is not None and not isinstance(registry, Registry):
+            raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
+        _check_choice("errors", errors, ("raise", "warn"))
+        _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
+        for name, seconds in (
+            ("peer_timeout", peer_timeout),
+            ("start_timeout", start_timeout),
+            ("notice_after", notice_after),
+        ):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+                raise InvalidValue(f"{name}= is a number of seconds above 0, not {seconds!r}")
+        core = Core(
+            Registry() if registry is None else registry,
+            None if run_dir is None else Path(os.path.expanduser(run_dir)),
+            sinks,
+            checked_every(every),
+            mesh=mesh,
+            config={} if config is None else dict(config),
+            lenient=errors == "warn",
+            on_step_regress=on_step_regress,
+            peer_timeout=peer_timeout,
+            start_timeout=start_timeout,
+            notice_after=notice_after,
+        )
+        super().__init__(core, "", checked_every(every))
+        self._children: dict[str, Child] = {}
+        core.follow(lambda: self._high)
+
+    def child(self, name: str, every: int | None = None) -> Child:
+        """A logger with its own windows whose keys come back as ``name/key``, e.g. a validation.
+
+        The same name gives the same child.
+
+        Args:
+            name: the prefix, without the slash.
+            every: how many steps one record covers; None: all up to `Child.flush`.
+
+        Ranks: any; may be made on some ranks only.
+        Collective: none.
+
+        Raises:
+            InvalidValue: the name is empty or begins or ends with a slash, or the child was made
+                with another `every`.
+        """
+        if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
+            raise InvalidValue(
+                f"a child's name is a text such as 'val', without a slash at its ends: {name!r}"
+            )
+        known = self._children.get(name)
+        if known is None:
+            known = self._children[name] = Child(self._core, name, checked_every(every), self)
+        elif known.every != every:
+            raise InvalidValue(
+                f"child {name!r} was made with every={known.every}, now with every={every}; "
+                "a child has one: give another name"
+            )
+        return known
+
+    def reduce(self, outputs: Mapping[str, Any], *, weight: Any = None) -> dict[str, Value]:
+        """The values of `outputs` reduced over all ranks now; nothing is written.
+
+        Args:
+            outputs: as for `log`; ranks may give different keys.
+            weight: as for `log`.
+
+        Ranks: all; every rank gets the same dict.
+        Collective: up to two rounds of the workers.
+
+        Raises:
+            PeerTimeoutError: some ranks did not call this within `peer_timeout`; it names them.
+            PeerLostError: a rank is gone.
+            InvalidType, InvalidValue: as for `log`.
+        """
+        return self._core.reduce(outputs, weight)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this rank's logger.
+
+        ``rounds``: meetings of the workers; ``queued``: closed windows of this rank that wait to
+        be reduced; ``written_step``: the highest step that was written (rank 0, else -1);
+        ``written, dropped, sink_errors``: summed over the sinks; ``sinks``: the same for each, with
+        its queue; ``bad_values``: values left out with ``errors="warn"``; ``waited_s``: seconds
+        that calls of the training thread have waited for other ranks.
+        """
+        return self._core.stats()
+
+    def sink(self, name: str) -> Any:
+        """The sink's own handle (the W&B run, the TensorBoard writer), for images and artifacts.
+
+        Ranks: rank 0; None on the others, and where there is no such sink.
+        """
+        return self._core.handle(name)
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Time spent in here does not count for rates by wall time."""
+        with self._core.clock.paused():
+            yield
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close all windows, wait until every rank has closed and all is written.
+
+        Idempotent; called at exit where it was not before. Until the others close too, this rank
+        takes part in the reduction of what they log.
+
+        Args:
+            timeout: seconds to wait for the other ranks; None: as long as their workers answer.
+
+        Ranks: all, at any time.
+        Collective: none in the calling thread.
+
+        Raises:
+            DeclarationConflict: a key had been declared in two ways (all else is written).
+        """
+        self._core.close(timeout)
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._core.leave()
+
+
+class Child(Scope):
+    """A part of a logger with its own windows; made by `Logger.child`."""
+
+    def __init__(self, core: Core, name: str, every: int | None, parent: Logger) -> None:
+        super().__init__(core, name, every)
+        self._parent = parent
+
+    def child(self, name: str, every: int | None = None) -> Child:
+        """A child of this child: its name is ``parent/name``."""
+        return self._parent.child(f"{self.name}/{name}", every)
+
+
+def checked_every(every: Any) -> int | None:
+    """The number of steps of a window, or None."""
+    if every is None:
+        return None
+    if isinstance(every, bool) or not isinstance(every, int):
+        raise InvalidType(f"every= is a whole number of steps or None, not {every!r}")
+    if not 0 < every < 1 << 40:
+        raise InvalidValue(f"every= is at least 1, not {every}")
+    return every
+
+
+def _check_choice(name: str, value: object, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise InvalidValue(f"{name}= is one of {', '.join(map(repr, accepted))}, not {value!r}")

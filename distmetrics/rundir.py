@@ -1,0 +1,113 @@
+"""The run directory: one run, one writer, and a description of the run beside its records."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from distmetrics.errors import RunDirError
+from distmetrics.registry import Registry
+
+METRICS = "metrics.jsonl"
+DESCRIPTION = "run.json"
+_LOCK = ".lock"
+
+
+class RunDirectory:
+    """A run directory that this process alone writes to.
+
+    Args:
+        path: made where it does not exist.
+
+    Ranks: rank 0.
+
+    Raises:
+        RunDirError: it holds a run already, another process writes to it, or it cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: TextIO | None = None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / _LOCK).open("a")
+        except OSError as error:
+            raise RunDirError(
+                f"run_dir {str(path)!r} cannot be used: {error.strerror or error}"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise RunDirError(
+                f"run_dir {str(path)!r} is written to by another process; "
+                "give every run a directory of its own"
+            ) from error
+        held = [name for name in (METRICS, DESCRIPTION) if (path / name).exists()]
+        if held:
+            self.close()
+            raise RunDirError(
+                f"run_dir {str(path)!r} holds a run already ({held[0]}); give this run a directory "
+                "of its own, or remove the old one"
+            )
+
+    def describe(
+        self, registry: Registry, config: Mapping[str, Any], world_size: int, every: int | None
+    ) -> None:
+        """Write ``run.json``: what is needed to read the records. It holds no environment.
+
+        Raises:
+            RunDirError: it cannot be written.
+        """
+        description = {
+            "world_size": world_size,
+            "attempt": 0,
+            "every": every,
+            "registry": registry.declarations(),
+            "default": registry.default,
+            "strict": registry.strict,
+            "config": _plain(config),
+            "versions": {
+                "distmetrics": importlib.metadata.version("distmetrics"),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "numpy": np.__version__,
+            },
+        }
+        text = json.dumps(description, indent=2, ensure_ascii=False, default=str) + "\n"
+        new = self.path / f"{DESCRIPTION}.new"
+        try:
+            new.write_text(text, encoding="utf-8")
+            os.replace(new, self.path / DESCRIPTION)
+        except OSError as error:
+            raise RunDirError(
+                f"run_dir {str(self.path)!r} cannot be written: {error.strerror or error}"
+            ) from error
+
+    def close(self) -> None:
+        """Let other processes write to it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _plain(value: Any) -> Any:
+    """A configuration as JSON has it: keys are strings, what JSON lacks becomes text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return str(value)
