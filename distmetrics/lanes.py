@@ -131,12 +131,11 @@ _Member = tuple[int, Snapshot, int]
 
 
 def _by_plan(slots: list[Slot]) -> dict[Plan, list[_Member]]:
-    found: dict[int, tuple[Plan, list[_Member]]] = {}
+    found: dict[Plan, list[_Member]] = {}
     for position, slot in enumerate(slots):
         for snapshot, step in slot.pending:
-            plan = snapshot.plan
-            found.setdefault(id(plan), (plan, []))[1].append((position, snapshot, step))
-    return dict(found.values())
+            found.setdefault(snapshot.plan, []).append((position, snapshot, step))
+    return found
 
 
 def _fold_plan(batch: _Batch, plan: Plan, members: list[_Member]) -> None:

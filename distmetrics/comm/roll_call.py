@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.errors import PeerLostError, PeerTimeoutError
@@ -22,7 +22,7 @@ def call_roll(
     *,
     timeout: float,
     purpose: str,
-    payload: bytes = b"",
+    payload: str = "",
     notice_after: float | None = None,
     notice: Notice | None = None,
 ) -> None:
@@ -77,9 +77,19 @@ def call_roll(
         )
 
 
-def payloads(store: Store, size: int) -> list[bytes]:
+def meeting(store: Store, name: str, rank: int) -> tuple[Store, int]:
+    """A fresh prefix of `store` for this rank's next meeting of this name, and its number.
+
+    The calls are counted in the store itself: a process that was started again, and a store that
+    was, both stay in step with the others.
+    """
+    attempt = store.add(f"{name}/calls/{rank}", 1)
+    return PrefixStore(f"{name}/{attempt}", store), attempt
+
+
+def payloads(store: Store, size: int) -> list[str]:
     """What the ranks left in the meeting of this store, in rank order."""
-    return [bytes(each) for each in store.multi_get([f"at/{rank}" for rank in range(size)])]
+    return [bytes(each).decode() for each in store.multi_get([f"at/{r}" for r in range(size)])]
 
 
 def dismiss(store: Store, size: int) -> None:
@@ -92,9 +102,8 @@ def _wait(store: Store, seconds: float) -> bool:
     """True once the verdict is there, False when time is up."""
     try:
         store.wait(["verdict"], timedelta(seconds=max(0.001, seconds)))
-    except dist.DistNetworkError:
-        raise
-    except (RuntimeError, ValueError):  # how the kinds of store say that time is up
+    except (RuntimeError, ValueError):
+        # how the kinds of store say that time is up; a store that is gone fails here again
         return bool(store.check(["verdict"]))
     return True
 

@@ -62,13 +62,13 @@ class Member:
             device=device,
         )
 
-    def to_bytes(self) -> bytes:
+    def to_json(self) -> str:
         """JSON: what comes from other hosts is data, so nothing is unpickled."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(asdict(self))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Member:
-        """The inverse of `to_bytes`."""
+    def from_json(cls, data: str) -> Member:
+        """The inverse of `to_json`."""
         fields = json.loads(data)
         return cls(**{**fields, "devices": tuple(fields["devices"])})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import threading
@@ -21,15 +20,15 @@ from distmetrics.comm.address import interface_of, local_address
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.comm.cpu import cpu_group
 from distmetrics.comm.device import Plan, plan_devices
+from distmetrics.comm.groups import make_groups
 from distmetrics.comm.launch import LaunchEnv
 from distmetrics.comm.rendezvous import open_store, reachable_address
-from distmetrics.comm.roll_call import call_roll, payloads
+from distmetrics.comm.roll_call import call_roll, meeting, payloads
 from distmetrics.comm.roster import Member, Nodes, find_nodes
 from distmetrics.comm.world import World, current_world, default_group, set_world
 from distmetrics.errors import DistmetricsWarning, InvalidValue, LaunchError, PeerLostError
 
 _log = logging.getLogger("distmetrics")
-_rounds = itertools.count()  # each set-up of a process meets under keys of its own
 
 _MEETING_TIMEOUT = 600.0  # seconds to wait for all ranks where no timeout is given
 _NOTICE_AFTER = 30.0  # seconds after which absent ranks are named
@@ -100,12 +99,7 @@ def setup_distributed(
     here = plan.devices[env.rank]
     if here.type == "cuda":
         torch.cuda.set_device(here)
-    dist.init_process_group(
-        store=PrefixStore("default", store),
-        rank=env.rank,
-        world_size=env.world_size,
-        **group_options(plan, env.rank, seconds),
-    )
+    _connect(PrefixStore("default", store), env, group_options(plan, env.rank, seconds))
     return _finish(env, nodes, plan, odd)
 
 
@@ -161,26 +155,39 @@ def _meet(env: LaunchEnv, me: Member, timeout: float) -> tuple[Store, list[Membe
             text = f"setup_distributed waits for {name_ranks(absent)} of {env.world_size}"
             warnings.warn(text, DistmetricsWarning, stacklevel=2)
 
-    prefix, deadline = f"distmetrics/setup/{next(_rounds)}", time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
         left = max(1.0, deadline - time.monotonic())
-        store = PrefixStore(prefix, open_store(env, left))
         try:
+            store, _ = meeting(open_store(env, left), "distmetrics/setup", env.rank)
             call_roll(
                 store,
                 env.rank,
                 env.world_size,
                 timeout=left,
                 purpose="setup_distributed",
-                payload=me.to_bytes(),
+                payload=me.to_json(),
                 notice_after=_NOTICE_AFTER,
                 notice=notice,
             )
-            return store, [Member.from_bytes(data) for data in payloads(store, env.world_size)]
+            return store, [Member.from_json(data) for data in payloads(store, env.world_size)]
         except PeerLostError:
             # the serving rank was still taking down an earlier set-up on this port
             if time.monotonic() >= deadline:
                 raise
+
+
+def _connect(store: Store, env: LaunchEnv, options: dict[str, Any]) -> None:
+    """Make the default group."""
+    try:
+        dist.init_process_group(store=store, rank=env.rank, world_size=env.world_size, **options)
+    except RuntimeError as error:
+        raise PeerLostError(
+            f"all {env.world_size} ranks met at {env.master_addr}:{env.master_port}, but could not "
+            "connect to each other: is a firewall between the hosts, or has one several networks "
+            "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME name the interface)? "
+            f"({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _alone(env: LaunchEnv, me: Member) -> LaunchEnv:
@@ -203,8 +210,8 @@ def _adopt(env: LaunchEnv, backend: str | None, device: str | None, share: bool)
         env = replace(env, sources={**env.sources, **place})
     me = Member.here(env, backend, device, share)
     gathered: list[Any] = [None] * world_size
-    dist.all_gather_object(gathered, me.to_bytes(), group=helper)
-    members = [Member.from_bytes(data) for data in gathered]
+    dist.all_gather_object(gathered, me.to_json(), group=helper)
+    members = [Member.from_json(data) for data in gathered]
     nodes, odd = find_nodes(members)
     here = torch.device("cpu")
     if "nccl" in dist.get_backend_config(group):
@@ -232,22 +239,6 @@ def _finish(env: LaunchEnv, nodes: Nodes, plan: Plan, odd: Sequence[str]) -> Lau
             warnings.warn(note, DistmetricsWarning, stacklevel=3)
         _log.info("%s", describe(world, plan.backend))
     return env
-
-
-def make_groups(
-    groups: Sequence[Sequence[int]], rank: int, backend: str | None = None
-) -> dist.ProcessGroup | None:
-    """The group among `groups` that holds `rank`; every rank makes all of them, in this order.
-
-    Ranks: all of the default group.
-    Collective: connects the ranks of each group.
-    """
-    mine: dist.ProcessGroup | None = None
-    for ranks in groups:
-        made = dist.new_group(list(ranks), backend=backend)
-        if rank in ranks:
-            mine = made
-    return mine
 
 
 def describe(world: World, backend: str) -> str:

@@ -33,6 +33,17 @@ class TensorBoardSink:
 
     Args:
         directory: where the event files go, instead of the run directory's ``tensorboard``.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> sink = TensorBoardSink(folder.name)
+        >>> sink.open(Run(directory=None, name="example", registry=None))
+        >>> sink.write(Record(step=9, first_step=0, window=9, time=0.0, values={"loss": 0.25}))
+        >>> sink.close()
+        >>> len(list(Path(folder.name).iterdir()))
+        1
+        >>> folder.cleanup()
     """
 
     name = "tensorboard"

@@ -65,6 +65,12 @@ class WandbSink:
             uploaded by then is in the run's files.
         run: an active W&B run of your own to log into. It is not finished by the sink.
         options: passed to `wandb.init`: ``project``, ``entity``, ``name``, ``group``, ``tags``, ...
+
+    Example:
+        >>> import distmetrics as dm
+        >>> digits = dm.sinks.WandbSink("offline", project="digits", tags=["baseline"])
+        >>> digits.name  # to be given to dm.Logger(run_dir=..., sinks=[digits])
+        'wandb'
     """
 
     name = "wandb"
@@ -198,6 +204,8 @@ class WandbSink:
             "finish_timeout": self._finish_timeout,
             "finish_timeout_raises": False,
         }
+        known = wandb.Settings.model_fields  # older releases have no finish_timeout
+        quiet = {name: value for name, value in quiet.items() if name in known}
         return wandb.Settings(**{**quiet, **given})
 
     def _resolved_mode(self, settings: wandb.Settings) -> Mode:

@@ -18,7 +18,7 @@ Place = tuple[Any, int]
 """The dtype of an array of a snapshot, and a column in it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Route:
     """How columns of one array of a snapshot reach the lanes: one reduction, one dtype.
 
@@ -39,9 +39,9 @@ class Route:
     weight_floats: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """What the arrays of a snapshot hold; equal plans are the same object, so that they batch."""
+    """What the arrays of a snapshot hold. Snapshots of one plan are folded together."""
 
     routes: tuple[Route, ...]
 
