@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -93,7 +94,8 @@ def create_sub_group(
         (None, None)
     """
     world_size = get_world_size()
-    if not isinstance(group_size, int) or group_size < 1:
+    group_size = operator.index(group_size)
+    if group_size < 1:
         raise InvalidValue(f"group_size={group_size!r}: a whole number of 1 or more is expected")
     if world_size % group_size:
         raise InvalidValue(f"group_size={group_size} does not divide the world size {world_size}")

@@ -164,9 +164,16 @@ def _reduced(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]
     if not plain or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         # these know best how to pickle themselves
         return (tensor if tensor.is_meta else tensor.cpu()).__reduce_ex__(2)
-    values = tensor.cpu().resolve_conj().resolve_neg().contiguous()
-    data = values.reshape(-1).view(torch.uint8).numpy().tobytes()
+    data = tensor_bytes(tensor).numpy().tobytes()
     return restore_tensor, (data, tensor.dtype, tuple(tensor.shape))
+
+
+def tensor_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a strided tensor as a 1-D uint8 tensor on the CPU."""
+    if tensor.numel() == 0:
+        return torch.empty(0, dtype=torch.uint8)  # its strides may not allow the view below
+    values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return values.reshape(-1).view(torch.uint8)
 
 
 def restore_tensor(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from distmetrics.comm.collect import Marks, Parcel, Route, collect
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.comm.objects import restore_tensor
+from distmetrics.comm.objects import restore_tensor, tensor_bytes
 from distmetrics.errors import DistmetricsError, InvalidType, InvalidValue
 
 _DTYPES = tuple(
@@ -112,9 +112,8 @@ def _packed_tensor(tensor: Any) -> Parcel:
         problem = InvalidType(f"a strided tensor with values is expected, not a {kind}")
     if problem is not None:
         return Parcel.failed(problem)
-    values = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    shape = torch.tensor(tensor.shape, dtype=torch.int64)
-    data = torch.cat([shape.view(torch.uint8), values.view(torch.uint8)])
+    shape = tensor_bytes(torch.tensor(tensor.shape, dtype=torch.int64))
+    data = torch.cat([shape, tensor_bytes(tensor)])
     return Parcel(data, (_DTYPES.index(tensor.dtype), tensor.dim()))
 
 
@@ -150,11 +149,13 @@ def _packed_tokens(seqs: Any) -> Parcel:
     for index, seq in enumerate(seqs):
         try:
             arrays.append(_tokens(seq))
-        except DistmetricsError as error:
-            return Parcel.failed(type(error)(f"sequence {index}: {error}"))
+        except InvalidValue as error:
+            return Parcel.failed(InvalidValue(f"sequence {index}: {error}"))
+        except Exception as error:  # noqa: BLE001 (a sequence is the user's object)
+            return Parcel.failed(InvalidType(f"sequence {index}: {error}"))
     lengths = np.array([len(array) for array in arrays], np.int64)
     row = np.concatenate([lengths, *arrays])
-    return Parcel(torch.from_numpy(row).view(torch.uint8), (len(arrays), 0))
+    return Parcel(torch.from_numpy(row.view(np.uint8)), (len(arrays), 0))
 
 
 def _tokens(seq: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
