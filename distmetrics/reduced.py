@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from distmetrics import exact
-from distmetrics.keys import Key
-from distmetrics.message import Row
+from distmetrics.snapshot.table import Key
+from distmetrics.exchange.message import Row
 from distmetrics.record import Record, Value
 from distmetrics.reductions import Counter, State
-from distmetrics.schema import COLLECTIVE, prefix_of
-from distmetrics.topology import Topology
-from distmetrics.window import step_of
+from distmetrics.exchange.schema import COLLECTIVE, prefix_of
+from distmetrics.exchange.topology import Topology
+from distmetrics.window.stream import step_of
 
 
 class Reduced:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distmetrics.keys import Key, KeyTable
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.snapshot.plan import Place, Plan, Snapshot, check_weights, make_plan
 
 _dtype_of = operator.attrgetter("dtype")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics.errors import InvalidValue
-from distmetrics.keys import Key
+from distmetrics.snapshot.table import Key
 from distmetrics.reductions import Reduction
 
 Array = NDArray[Any]
@@ -54,7 +54,7 @@ class Snapshot:
         plan: what the arrays hold.
         arrays: one for each dtype, one-dimensional: the columns one after another.
         sizes: for each array the lengths of its columns; None where every column is one number.
-        staged: False while some arrays still wait on a device (see `distmetrics.staging`).
+        staged: False while some arrays still wait on a device (see `distmetrics.snapshot.staging`).
     """
 
     plan: Plan

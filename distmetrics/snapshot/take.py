@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from distmetrics.errors import DeclarationConflict, DistmetricsError, InvalidValue
-from distmetrics.keys import Key, KeyTable
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric, Registry
 from distmetrics.snapshot.fast import FastPath

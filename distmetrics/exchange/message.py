@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics import exact
-from distmetrics.keys import Key, KeyTable
-from distmetrics.lanes import Lanes
+from distmetrics.snapshot.table import Key, KeyTable
+from distmetrics.window.lanes import Lanes
 from distmetrics.reductions import NOTHING, Counter
-from distmetrics.schema import Placement, StreamSchema
-from distmetrics.topology import Topology
-from distmetrics.window import Steps, Window
+from distmetrics.exchange.schema import Placement, StreamSchema
+from distmetrics.exchange.topology import Topology
+from distmetrics.window.stream import Steps, Window
 
 Int64Array = NDArray[np.int64]
 

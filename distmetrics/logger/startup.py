@@ -10,7 +10,7 @@ from typing import Any
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import InvalidValue, RunDirError
 from distmetrics.registry import Registry
-from distmetrics.rundir import RunDirectory
+from distmetrics.logger.rundir import RunDirectory
 
 
 def agree_on_start(

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from distmetrics import exact
-from distmetrics.keys import KeyTable
-from distmetrics.lanes import Lanes, Slot, fold
+from distmetrics.snapshot.table import KeyTable
+from distmetrics.window.lanes import Lanes, Slot, fold
 from distmetrics.snapshot import Snapshot
 
 ORDINAL_BITS = 12

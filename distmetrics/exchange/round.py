@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics.comm.communicator import Op
-from distmetrics.doubts import find_doubts
-from distmetrics.keys import KeyTable
-from distmetrics.message import Agreed, Message, Row
-from distmetrics.schema import Schema, StreamSchema
-from distmetrics.topology import Topology
-from distmetrics.window import NEVER, Window, label_of, limb_range, step_of
+from distmetrics.exchange.doubts import find_doubts
+from distmetrics.snapshot.table import KeyTable
+from distmetrics.exchange.message import Agreed, Message, Row
+from distmetrics.exchange.schema import Schema, StreamSchema
+from distmetrics.exchange.topology import Topology
+from distmetrics.window.stream import NEVER, Window, label_of, limb_range, step_of
 
 Int64Array = NDArray[np.int64]
 MOST = 64

@@ -14,16 +14,16 @@ import numpy as np
 
 from distmetrics import exact
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.keys import Key
-from distmetrics.message import Message, Span
+from distmetrics.snapshot.table import Key
+from distmetrics.exchange.message import Message, Span
 from distmetrics.reductions import (
     NOTHING,
     SAME_STEP,
     SAME_VALUE,
     disputed,
 )
-from distmetrics.topology import Topology
-from distmetrics.window import Steps, union
+from distmetrics.exchange.topology import Topology
+from distmetrics.window.stream import Steps, union
 
 Warnings = list[tuple[str, str]]
 """Pairs of a key and what was found of it."""

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from distmetrics.core import Core
+from distmetrics.logger.core import Core
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.record import Value
 from distmetrics.registry import Registry
-from distmetrics.scope import Scope
+from distmetrics.logger.scope import Scope
 from distmetrics.sinks import SinkSpec
-from distmetrics.topology import Mesh
+from distmetrics.exchange.topology import Mesh
 
 
 class Logger(Scope):

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distmetrics.clock import Clock
+from distmetrics.logger.clock import Clock
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import connect, current, name_ranks
 from distmetrics.errors import (
@@ -26,16 +26,16 @@ from distmetrics.errors import (
 )
 from distmetrics.record import Value
 from distmetrics.registry import Registry
-from distmetrics.rundir import RunDirectory
+from distmetrics.logger.rundir import RunDirectory
 from distmetrics.sinks import Run, SinkSpec, make_sinks
 from distmetrics.snapshot import Snapshotter
-from distmetrics.staging import Staging
-from distmetrics.startup import agree_on_start
-from distmetrics.schema import COLLECTIVE, prefix_of
-from distmetrics.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
-from distmetrics.topology import Mesh, Topology
-from distmetrics.worker import Worker
-from distmetrics.writer import Writer
+from distmetrics.snapshot.staging import Staging
+from distmetrics.logger.startup import agree_on_start
+from distmetrics.exchange.schema import COLLECTIVE, prefix_of
+from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
+from distmetrics.exchange.topology import Mesh, Topology
+from distmetrics.worker.worker import Worker
+from distmetrics.worker.writer import Writer
 
 _LOG = logging.getLogger("distmetrics")
 DISABLED = "DISTMETRICS_DISABLED"

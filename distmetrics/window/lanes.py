@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distmetrics import exact
 from distmetrics.exact import Limbs
-from distmetrics.keys import Key, KeyTable
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.reductions import NOTHING, Counter, Terms
 from distmetrics.snapshot import Plan, Route, Snapshot
 

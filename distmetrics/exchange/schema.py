@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distmetrics import reductions
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.keys import Key, KeyTable
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric
 
