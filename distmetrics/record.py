@@ -99,7 +99,7 @@ class Record:
 def _strict(value: Any) -> Any:
     """`value` with every non-finite float replaced by its name."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {key: _strict(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""From merged lanes to logged values: the values of a row, running totals, the latest of each key."""
+"""From merged lanes to logged values: a row's values, running totals, the latest of each key."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from distmetrics import exact
-from distmetrics.snapshot.table import Key
 from distmetrics.exchange.message import Row
-from distmetrics.record import Record, Value
-from distmetrics.reductions import Counter, State
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.exchange.topology import Topology
+from distmetrics.record import Record, Value
+from distmetrics.reductions import Counter, State
+from distmetrics.snapshot.table import Key
 from distmetrics.window.stream import step_of
 
 
@@ -66,14 +66,14 @@ class Reduced:
     @property
     def step(self) -> int:
         """The step that the record bears."""
-        return self.row.steps.last if self.row.steps.count else step_of(self.row.label)
+        return self.row.steps.last if self.row.steps.size else step_of(self.row.label)
 
     def record(self, world_size: int, attempt: int) -> Record:
         """The record of this row."""
         row = self.row
         return Record(
             step=self.step,
-            first_step=row.steps.first if row.steps.count else self.step,
+            first_step=row.steps.first if row.steps.size else self.step,
             window=step_of(row.label),
             time=time.time(),
             values=self.values,
@@ -86,7 +86,7 @@ class Reduced:
     @cached_property
     def _states(self) -> list[State]:
         row = self.row
-        steps = 1 if row.stream.every is None else max(1, row.steps.count)
+        steps = 1 if row.stream.every is None else max(1, row.steps.size)
         units = exact.decode(row.digits, row.lo)
         counters = row.counters.tolist()
         maxes = row.maxes.tolist()
@@ -167,9 +167,9 @@ class Results:
         row = reduced.row
         latest = self._latest.setdefault(row.stream.name, {})
         for key in row.stream.table.keys[: len(row.counters)]:
-            if key.reduction.virtual or row.counters[key.index, : Counter.REPLICA].any():
-                if row.late is None or key.name not in latest:
-                    latest[key.name] = reduced
+            logged = key.reduction.virtual or row.counters[key.index, : Counter.REPLICA].any()
+            if logged and (row.late is None or key.name not in latest):
+                latest[key.name] = reduced
 
 
 def _state(row: Row, key: Key) -> State:

@@ -323,9 +323,7 @@ def std(ddof: int | float = 0, weight: str | None = None) -> Reduction:
         free = weights * scale[1] - one * scale[0]  # (W - ddof) times scale[1]
         if weights <= 0 or free <= 0:
             return math.nan
-        return exact.root_of_ratio(
-            (weights * squares - values * values) * scale[1], weights * free
-        )
+        return exact.root_of_ratio((weights * squares - values * values) * scale[1], weights * free)
 
     return Reduction(
         "std",

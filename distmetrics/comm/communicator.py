@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from distmetrics.errors import PeerLostError, PeerTimeoutError
 
@@ -95,7 +96,7 @@ class Gloo:
     Collective: connects every pair of ranks.
     """
 
-    def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: float) -> None:
+    def __init__(self, store: Store, rank: int, world_size: int, timeout: float) -> None:
         self.rank = rank
         self.world_size = world_size
         self._timeout = timeout
@@ -105,7 +106,7 @@ class Gloo:
 
     def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
         options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.SUM if op is Op.SUM else dist.ReduceOp.MAX
+        options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if op is Op.SUM else dist.ReduceOp.MAX)
         array = np.ascontiguousarray(array)
         self._run(lambda group: group.allreduce([torch.from_numpy(array)], options))
         return array
@@ -201,14 +202,14 @@ def connect(
     if dist.get_world_size() == 1:
         return Single()
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    default = dist.distributed_c10d._get_default_store()
-    store = dist.PrefixStore(f"distmetrics/{next(_opened)}", default)
+    default = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - no public way
+    store = PrefixStore(f"distmetrics/{next(_opened)}", default)
     _arrive(store, rank, world_size, start_timeout, notice_after, notice)
-    return Gloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
+    return Gloo(PrefixStore("gloo", store), rank, world_size, timeout)
 
 
 def _arrive(
-    store: dist.Store,
+    store: Store,
     rank: int,
     world_size: int,
     start_timeout: float,
@@ -216,7 +217,7 @@ def _arrive(
     notice: Callable[[str], None],
 ) -> None:
     """Wait until every rank has come, naming those that have not."""
-    store.set(f"arrived/{rank}", b"1")
+    store.set(f"arrived/{rank}", "1")
     keys = [f"arrived/{peer}" for peer in range(world_size)]
     began = time.monotonic()
     told = False
@@ -247,7 +248,7 @@ def _arrive(
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """ "rank 3" or "ranks 1, 2 and 5", for messages."""
+    """Ranks as text for messages: "rank 3", "ranks 1, 2 and 5"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = [str(rank) for rank in ranks[:16]]

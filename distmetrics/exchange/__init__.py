@@ -1,1 +1,1 @@
-"""All ranks' windows made one: rounds in which the workers agree on windows and add up their lanes."""
+"""All ranks' windows made one: rounds in which workers agree on windows and add up lanes."""

@@ -14,15 +14,15 @@ import numpy as np
 
 from distmetrics import exact
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.snapshot.table import Key
 from distmetrics.exchange.message import Message, Span
+from distmetrics.exchange.topology import Topology
 from distmetrics.reductions import (
     NOTHING,
     SAME_STEP,
     SAME_VALUE,
     disputed,
 )
-from distmetrics.exchange.topology import Topology
+from distmetrics.snapshot.table import Key
 from distmetrics.window.stream import Steps, union
 
 Warnings = list[tuple[str, str]]
@@ -93,13 +93,11 @@ class ValuesDiffer:
         values = ", ".join(
             f"rank {rank}: {_shown(found[rank][SAME_VALUE])}" for rank in [chosen, *differ][:8]
         )
-        return [
-            (
-                name,
-                f"key {name!r} should be the same on all ranks and differs on "
-                f"{name_ranks(differ)} ({values}); rank {chosen}'s is logged",
-            )
-        ]
+        text = (
+            f"key {name!r} should be the same on all ranks and differs on {name_ranks(differ)} "
+            f"({values}); rank {chosen}'s is logged"
+        )
+        return [(name, text)]
 
 
 @dataclass
@@ -116,7 +114,8 @@ class ReplicasDiffer:
     def settle(self, told: Sequence[Any], topology: Topology) -> Warnings:
         name = self.message.stream.prefix + self.key.name
         dimensions = self.key.metric.replicated_over
-        differ, only = [], []
+        differ: list[int] = []
+        only: list[int] = []
         for first, *others in topology.replicas(dimensions):
             wrong = [rank for rank in others if told[rank] != told[first]]
             (differ if told[first] else only).extend(wrong)
@@ -145,9 +144,7 @@ def find_doubts(messages: Sequence[Message]) -> list[Doubt]:
                 doubts += [
                     ValuesDiffer(message, position, key)
                     for position in range(len(message.slots))
-                    if disputed(
-                        message.fields(position, key.field, key.reduction.maxes).tolist()
-                    )
+                    if disputed(message.fields(position, key.field, key.reduction.maxes).tolist())
                 ]
         doubts += _replica_doubts(message)
     return doubts

@@ -1,4 +1,4 @@
-"""The lanes of one stream's agreed windows as arrays that all ranks add up, and the rows they give."""
+"""One stream's agreed windows as arrays that all ranks add up, and the rows that these give."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics import exact
-from distmetrics.snapshot.table import Key, KeyTable
-from distmetrics.window.lanes import Lanes
-from distmetrics.reductions import NOTHING, Counter
 from distmetrics.exchange.schema import Placement, StreamSchema
 from distmetrics.exchange.topology import Topology
+from distmetrics.reductions import NOTHING, Counter
+from distmetrics.snapshot.table import Key, KeyTable
+from distmetrics.window.lanes import Lanes
 from distmetrics.window.stream import Steps, Window
 
 Int64Array = NDArray[np.int64]
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
     first: int
     last: int
-    count: int
+    size: int
 
     @classmethod
     def of(cls, steps: Steps) -> Span:

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from distmetrics.comm.communicator import Op
 from distmetrics.exchange.doubts import find_doubts
-from distmetrics.snapshot.table import KeyTable
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import Schema, StreamSchema
 from distmetrics.exchange.topology import Topology
+from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import NEVER, Window, label_of, limb_range, step_of
 
 Int64Array = NDArray[np.int64]
@@ -291,9 +291,7 @@ def _note_arrivals(peers: Sequence[Mapping[str, Any]], outcome: Outcome) -> None
 # --- agreement ----------------------------------------------------------------------------------
 
 
-def _agree(
-    schema: Schema, pending: Mapping[str, _Pending], outcome: Outcome
-) -> list[Agreed]:
+def _agree(schema: Schema, pending: Mapping[str, _Pending], outcome: Outcome) -> list[Agreed]:
     """The windows below every rank's watermark, the oldest of each stream first, up to `MOST`."""
     agreed: list[Agreed] = []
     for stream in schema:

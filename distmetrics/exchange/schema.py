@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from distmetrics import reductions
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric
+from distmetrics.snapshot.table import Key, KeyTable
 
 Int64Array = NDArray[np.int64]
 Declaration = dict[str, Any]
@@ -205,7 +205,8 @@ class Schema:
         texts = "; ".join(
             f"{said(way)} ({name_ranks(by) if by else 'agreed before'})" for way, by in ways
         )
-        return [
-            f"key {stream.prefix + key!r} was declared in two ways: {texts}; "
-            "it is set aside, the other keys go on: declare it alike on every rank"
-        ]
+        text = (
+            f"key {stream.prefix + key!r} was declared in two ways: {texts}; it is set aside, the "
+            "other keys go on: declare it alike on every rank"
+        )
+        return [text]

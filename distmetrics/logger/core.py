@@ -10,11 +10,10 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from distmetrics.logger.clock import Clock
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import connect, current, name_ranks
 from distmetrics.errors import (
@@ -24,16 +23,17 @@ from distmetrics.errors import (
     NotInitialized,
     PeerTimeoutError,
 )
+from distmetrics.exchange.schema import COLLECTIVE, prefix_of
+from distmetrics.exchange.topology import Mesh, Topology
+from distmetrics.logger.clock import Clock
+from distmetrics.logger.rundir import RunDirectory
+from distmetrics.logger.startup import agree_on_start
 from distmetrics.record import Value
 from distmetrics.registry import Registry
-from distmetrics.logger.rundir import RunDirectory
 from distmetrics.sinks import Run, SinkSpec, make_sinks
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.staging import Staging
-from distmetrics.logger.startup import agree_on_start
-from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
-from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.worker.worker import Worker
 from distmetrics.worker.writer import Writer
 
@@ -83,7 +83,7 @@ class Core:
         self._scopes: dict[str, Snapshotter] = {}
         self._streams = Streams()
         self._reduced = itertools.count()
-        self._root_high = lambda: -1
+        self._root_high: Callable[[], int] = lambda: -1
         self._pid = os.getpid()
         if self.disabled:
             return
@@ -206,13 +206,13 @@ class Core:
         """The latest values of keys with a prefix."""
         return {} if self.disabled else self._worker.results.latest(prefix)
 
-    def follow(self, root_high: Any) -> None:
+    def follow(self, root_high: Callable[[], int]) -> None:
         """Tell where the logger's own latest step is found."""
         self._root_high = root_high
 
     def reached(self) -> int:
         """The latest step of the logger itself, -1 before the first."""
-        return int(self._root_high())
+        return self._root_high()
 
     def handle(self, name: str) -> Any:
         """A sink's own handle."""

@@ -7,15 +7,18 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from distmetrics.logger.core import Core
 from distmetrics.errors import InvalidType, InvalidValue
+from distmetrics.exchange.topology import Mesh
+from distmetrics.logger.core import Core
+from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
-from distmetrics.logger.scope import Scope
 from distmetrics.sinks import SinkSpec
-from distmetrics.exchange.topology import Mesh
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Logger(Scope):
@@ -86,11 +89,10 @@ class Logger(Scope):
             ("start_timeout", start_timeout),
             ("notice_after", notice_after),
         ):
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-                raise InvalidValue(f"{name}= is a number of seconds above 0, not {seconds!r}")
+            _check_seconds(name, seconds)
         core = Core(
             Registry() if registry is None else registry,
-            None if run_dir is None else Path(os.path.expanduser(run_dir)),
+            None if run_dir is None else Path(run_dir).expanduser(),
             sinks,
             checked_every(every),
             mesh=mesh,
@@ -121,10 +123,7 @@ class Logger(Scope):
             InvalidValue: the name is empty or begins or ends with a slash, or the child was made
                 with another `every`.
         """
-        if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
-            raise InvalidValue(
-                f"a child's name is a text such as 'val', without a slash at its ends: {name!r}"
-            )
+        _check_name(name)
         known = self._children.get(name)
         if known is None:
             known = self._children[name] = Child(self._core, name, checked_every(every), self)
@@ -193,7 +192,7 @@ class Logger(Scope):
         """
         self._core.close(timeout)
 
-    def __enter__(self) -> Logger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -234,3 +233,15 @@ def checked_every(every: Any) -> int | None:
 def _check_choice(name: str, value: object, accepted: tuple[str, ...]) -> None:
     if value not in accepted:
         raise InvalidValue(f"{name}= is one of {', '.join(map(repr, accepted))}, not {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InvalidValue(f"{name}= is a number of seconds above 0, not {value!r}")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
+        raise InvalidValue(
+            f"a child's name is a text such as 'val', without a slash at its ends, not {name!r}"
+        )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import importlib.metadata
 import json
-import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,7 +86,7 @@ class RunDirectory:
         new = self.path / f"{DESCRIPTION}.new"
         try:
             new.write_text(text, encoding="utf-8")
-            os.replace(new, self.path / DESCRIPTION)
+            new.replace(self.path / DESCRIPTION)
         except OSError as error:
             raise RunDirError(
                 f"run_dir {str(self.path)!r} cannot be written: {error.strerror or error}"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from distmetrics.logger.core import Core
 from distmetrics.errors import InvalidType, InvalidValue
+from distmetrics.logger.core import Core
 from distmetrics.record import Value
-from distmetrics.worker.streams import Flushed, Logged, Ticket
 from distmetrics.window.stream import MAX_STEP, step_of
+from distmetrics.worker.streams import Flushed, Logged, Ticket
 
 
 class Scope:

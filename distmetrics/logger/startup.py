@@ -1,4 +1,4 @@
-"""What the ranks compare when they make a logger, so that a conflict raises on all of them alike."""
+"""What the ranks compare when they make a logger: a conflict raises on all of them alike."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import InvalidValue, RunDirError
-from distmetrics.registry import Registry
 from distmetrics.logger.rundir import RunDirectory
+from distmetrics.registry import Registry
 
 
 def agree_on_start(

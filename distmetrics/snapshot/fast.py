@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.snapshot.plan import Place, Plan, Snapshot, check_weights, make_plan
+from distmetrics.snapshot.table import Key, KeyTable
 
 _dtype_of = operator.attrgetter("dtype")
 _size_of = operator.methodcaller("numel")

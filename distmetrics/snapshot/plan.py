@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics.errors import InvalidValue
-from distmetrics.snapshot.table import Key
 from distmetrics.reductions import Reduction
+from distmetrics.snapshot.table import Key
 
 Array = NDArray[Any]
 Place = tuple[Any, int]

@@ -1,4 +1,4 @@
-"""The keys of one logger or child as this process has met them, each with its place in the lanes."""
+"""The keys of a logger or child as this process has met them, with their places in the lanes."""
 
 from __future__ import annotations
 

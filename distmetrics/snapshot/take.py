@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from distmetrics.errors import DeclarationConflict, DistmetricsError, InvalidValue
-from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric, Registry
 from distmetrics.snapshot.fast import FastPath
 from distmetrics.snapshot.plan import Place, Plan, Snapshot, check_weights, make_plan
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.values import Flat, Tagged, flatten, is_scalar, to_flat
 
 
@@ -72,7 +72,7 @@ class Snapshotter:
             DeclarationConflict: a value's tag and its declaration differ.
             UnknownKey: a strict registry does not know a key.
         """
-        names = tuple(outputs) if isinstance(outputs, Mapping) else ()
+        names = tuple(outputs) if type(outputs) is dict else ()
         fast = self._fast.get(names)
         if fast is not None:
             snapshot = fast.take(list(outputs.values()), weight)
@@ -82,7 +82,7 @@ class Snapshotter:
         entries, clean = self._entries(flat, weight)
         if not entries:
             return None
-        if clean and len(flat) == len(names):
+        if clean and names and len(flat) == len(names):
             ignored = {name for name in names if self._registry.resolve(name, self._prefix).ignored}
             fast = FastPath.learn(names, list(outputs.values()), weight, self.table, ignored)
             if fast is not None:
@@ -156,9 +156,7 @@ class Snapshotter:
         )
         return declared
 
-    def _tagged(
-        self, name: str, tag: Reduction, declared: Reduction, metric: Metric
-    ) -> Reduction:
+    def _tagged(self, name: str, tag: Reduction, declared: Reduction, metric: Metric) -> Reduction:
         """How a tagged value combines: as its tag says, which may not differ from a declaration."""
         if metric.source != "declared":
             return tag
@@ -200,9 +198,7 @@ class Snapshotter:
     def _add_virtual(self, keys: list[Key]) -> None:
         """Put keys that are made from others into the table as soon as one of those is there."""
         for key in keys:
-            for name, metric in self._registry.virtual(
-                key.name, self._prefix, self._children()
-            ):
+            for name, metric in self._registry.virtual(key.name, self._prefix, self._children()):
                 assert metric.reduction is not None
                 self.table.add(name, metric, metric.reduction)
 
@@ -232,9 +228,7 @@ class Snapshotter:
         return Snapshot(plan, arrays, None if ones else sizes, staged)
 
 
-def _checked_weight(
-    name: str, given: Any, shape: tuple[int, ...], reduction: Reduction
-) -> Flat:
+def _checked_weight(name: str, given: Any, shape: tuple[int, ...], reduction: Reduction) -> Flat:
     role = "denominator" if reduction.pairs else "weight"
     weights, weight_shape = to_flat(name, given, role)
     if weight_shape != shape and not (len(weights) == 1 and np.prod(shape, dtype=int) == 1):

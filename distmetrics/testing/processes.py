@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import FileStore
 
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.testing.threads import with_rank
@@ -56,7 +57,7 @@ def run_ranks(
             here, there = context.Pipe(duplex=False)
             process = context.Process(
                 target=_run,
-                args=(rank, world_size, os.path.join(folder, "store"), there, fn, args),
+                args=(rank, world_size, f"{folder}/store", there, fn, args),
                 name=f"rank {rank}",
                 daemon=False,
             )
@@ -119,12 +120,12 @@ def _run(
         _set_up(rank, world_size, store)
         end.send_bytes(pickle.dumps((None, fn(*args), "")))
         code = 0
-    except BaseException as error:  # sent to the caller, whatever it is
+    except BaseException as error:  # noqa: BLE001 - sent to the caller, whatever it is
         trace = traceback.format_exc()
         try:
             sent = pickle.dumps((error, None, trace))
             pickle.loads(sent)  # noqa: S301 - some exceptions can be pickled but not read back
-        except Exception:  # not to be pickled, in any of many ways
+        except Exception:  # noqa: BLE001 - not to be pickled, in any of many ways
             sent = pickle.dumps((RankError(f"{type(error).__name__}: {error}"), None, trace))
         end.send_bytes(sent)
     finally:
@@ -150,7 +151,7 @@ def _set_up(rank: int, world_size: int, store: str) -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo0"
     dist.init_process_group(
         "gloo",
-        store=dist.FileStore(store, world_size),
+        store=FileStore(store, world_size),
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=60),

@@ -44,7 +44,7 @@ def run_ranks_in_process(
         communicator.set_current(world.endpoint(rank))
         try:
             results[rank] = fn(*args)
-        except BaseException as error:  # re-raised in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - re-raised in the caller's thread
             errors.append((rank, error))
             world.abort()
         finally:

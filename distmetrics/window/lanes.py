@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from distmetrics import exact
 from distmetrics.exact import Limbs
-from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.reductions import NOTHING, Counter, Terms
 from distmetrics.snapshot import Plan, Route, Snapshot
+from distmetrics.snapshot.table import Key, KeyTable
 
 Array = NDArray[Any]
 Int64Array = NDArray[np.int64]
@@ -159,7 +159,11 @@ def _fold_scalars(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
     for route in plan.routes:
         width = len(route.keys)
         x = _columns(matrices[route.values[0]], route.values[1])
-        w = None if route.weights is None else _columns(matrices[route.weights[0]], route.weights[1])
+        w = (
+            None
+            if route.weights is None
+            else _columns(matrices[route.weights[0]], route.weights[1])
+        )
         _contribute(
             batch,
             route,

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from distmetrics import exact
+from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.lanes import Lanes, Slot, fold
-from distmetrics.snapshot import Snapshot
 
 ORDINAL_BITS = 12
 MAX_STEP = 1 << (62 - ORDINAL_BITS)
@@ -318,7 +318,8 @@ class Stream:
 
     def _close(self, label: int, now: float) -> None:
         window = self._open
-        assert window is not None and label not in self.closed
+        assert window is not None
+        assert label not in self.closed
         window.seconds = now - window.began
         self._ended = now
         self._open = None

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
-from distmetrics.exchange.round import Offer, Offered
-from distmetrics.snapshot.table import KeyTable
 from distmetrics.exchange.message import Row
+from distmetrics.exchange.round import Offer, Offered
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.staging import arrived, land
+from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import NEVER, Stream, label_of
 
 BACKLOG = 8192
@@ -138,10 +138,7 @@ class Streams:
                 {name: _offered(stream) for name, stream in self._streams.items()},
                 {name: p for name, p in self._promised.items() if name not in self._streams},
                 self.closed,
-                {
-                    ticket.stream: self._streams[ticket.stream].watermark
-                    for ticket in self.waiting
-                },
+                {ticket.stream: self._streams[ticket.stream].watermark for ticket in self.waiting},
             )
 
     def raise_watermarks(self, raised: Mapping[str, int]) -> None:

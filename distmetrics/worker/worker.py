@@ -12,10 +12,10 @@ from typing import Any
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
-from distmetrics.reduced import Results
 from distmetrics.exchange.schema import COLLECTIVE, Schema
-from distmetrics.worker.streams import Streams
 from distmetrics.exchange.topology import Topology
+from distmetrics.reduced import Results
+from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
 IDLE = 0.5
@@ -110,7 +110,7 @@ class Worker:
                 self._pause(outcome)
         except PeerLostError as error:
             self._fail(self._lost(error))
-        except Exception as error:  # it must reach the training thread, whatever it is
+        except Exception as error:  # noqa: BLE001 - it must reach the training thread, whatever it is
             self._fail(error)
         finally:
             self._communicator.close()

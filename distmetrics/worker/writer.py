@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from distmetrics.record import Record
-from distmetrics.sinks import IsolatedSink, JsonlSink, NamedSink, Run, Sink
+from distmetrics.sinks import IsolatedSink, JsonlSink, NamedSink, Run, Sink, SinkStats
 
 PATIENCE = 1.0
 """Seconds that the worker gives a sink that lags but moves, so that windows gather before it."""
@@ -93,18 +93,15 @@ class Writer:
         self.open()
         return getattr(sink, "handle", None)
 
-    def stats(self) -> dict[str, dict[str, int]]:
+    def stats(self) -> dict[str, SinkStats]:
         """For each sink: queued, written, dropped, errors."""
         direct = {
-            name: {
-                "queued": 0,
-                "written": self._written[name],
-                "dropped": 0,
-                "errors": self._errors[name],
-            }
+            name: SinkStats(
+                queued=0, written=self._written[name], dropped=0, errors=self._errors[name]
+            )
             for name in self._direct
         }
-        return direct | {name: dict(sink.stats()) for name, sink in self._isolated.items()}  # type: ignore[call-overload]
+        return direct | {name: sink.stats() for name, sink in self._isolated.items()}
 
     def _write_direct(self, name: str, sink: Sink, records: Sequence[Record]) -> None:
         many = getattr(sink, "write_many", None)
@@ -130,7 +127,7 @@ class Writer:
     def _try(self, name: str, doing: str, action: Callable[[], object]) -> bool:
         try:
             action()
-        except Exception as error:  # a sink may raise anything
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything
             self._errors[name] += 1
             if self._errors[name] == 1:
                 self._report(
