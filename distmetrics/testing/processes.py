@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import FileStore
+from torch._C._distributed_c10d import FileStore
 
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.testing.threads import with_rank
