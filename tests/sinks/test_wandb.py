@@ -284,12 +284,13 @@ def test_account_is_found_where_wandb_keeps_it(
 
 
 WRITE_ONE = """
-    sink = WandbSink(init_timeout=1)
+    sink = WandbSink(init_timeout=30)
     sink.open(run(directory))
     sink.write(record(4))
     sink.close()
     assert dict(os.environ) == before, set(os.environ.items()) ^ set(before.items())
     """
+IMPATIENT = WRITE_ONE.replace("init_timeout=30", "init_timeout=1")
 
 
 @pytest.mark.parametrize(
@@ -358,7 +359,7 @@ def test_online_that_cannot_be_becomes_offline(
 ) -> None:
     """A server out of reach, or online without a key, warns and keeps the run offline."""
     done = run_script(
-        WRITE_ONE, tmp_path, WANDB_API_KEY=key, WANDB_MODE=mode, WANDB_BASE_URL=NOWHERE
+        IMPATIENT, tmp_path, WANDB_API_KEY=key, WANDB_MODE=mode, WANDB_BASE_URL=NOWHERE
     )
     assert DistmetricsWarning.__name__ in done.stderr
     assert says in done.stderr
