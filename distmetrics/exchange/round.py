@@ -64,7 +64,8 @@ class Offered:
         own_steps: whether this rank lets the stream count its steps by itself.
         watermark: the first label that this rank may still close.
         idle: whether nothing is open, so that the watermark may be raised.
-        windows: the closed windows, by label; they do not change any more.
+        windows: the oldest closed windows that have not been reduced, by label, up to `MOST`; they
+            do not change any more.
         table: the rank's keys.
         latest: the last step logged here, -1 for none.
     """
@@ -88,12 +89,20 @@ class Offer:
         closed: whether the rank will log nothing more at all.
         waiting: the streams that a collective call of this rank waits for, and the watermark up
             to which this rank has closed them.
+        positions: on rank 0, the label of each stream through which all is written; else empty.
     """
 
     streams: Mapping[str, Offered]
     promised: Mapping[str, int]
     closed: bool
     waiting: Mapping[str, int]
+    positions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def latest(self) -> int:
+        """The last step of the logger itself, `NEVER` once it is closed."""
+        root = self.streams.get("")
+        return NEVER if self.closed else -1 if root is None else root.latest
 
 
 @dataclass
@@ -105,23 +114,26 @@ class Outcome:
         left: streams with windows left that could be reduced at once.
         more: whether there are any.
         finished: whether every rank has closed and nothing is left.
+        positions: for each stream the label through which rank 0 has written everything.
+        latest: for each rank the last step of the logger itself, `NEVER` once it is closed.
         conflicts: declarations that differ, as texts.
         warnings: what was found to differ, by key.
         raised: streams that every rank waits for, and the watermark to which all are raised.
         arrived: of these, those of which nothing is left to be reduced.
-        absent: for each stream that some rank waits for, the ranks that do not, with their last
-            steps.
+        absent: for each stream that some rank waits for, the ranks that do not.
     """
 
     rows: list[Row] = field(default_factory=list)
     left: set[str] = field(default_factory=set)
     more: bool = False
     finished: bool = False
+    positions: dict[str, int] = field(default_factory=dict)
+    latest: list[int] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     raised: dict[str, int] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
-    absent: dict[str, dict[int, int]] = field(default_factory=dict)
+    absent: dict[str, list[int]] = field(default_factory=dict)
 
 
 class _Pending(NamedTuple):
@@ -146,11 +158,13 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     Collective: 1 all-reduce where nothing is agreed, else 3; and up to two all-gathers.
     """
     outcome = Outcome()
-    header = yield AllReduce(_header(offer, schema), Op.MAX)
-    pending = {
-        stream.name: _Pending(-int(w), -int(o), None, NEVER)
-        for stream, (w, o) in zip(schema, header[_FIXED:].reshape(-1, 2), strict=True)
-    }
+    header = yield AllReduce(_header(offer, schema, topology), Op.MAX)
+    fixed = _FIXED + topology.world_size
+    outcome.latest = header[_FIXED:fixed].tolist()
+    pending = {}
+    for stream, fields in zip(schema, header[fixed:].reshape(-1, 3).tolist(), strict=True):
+        pending[stream.name] = _Pending(-fields[0], -fields[1], None, NEVER)
+        outcome.positions[stream.name] = fields[2]
     if header[_FLAG]:
         gathered = yield AllGather(_state(offer, schema))
         peers = [json.loads(payload) for payload in gathered]
@@ -168,15 +182,17 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     return outcome
 
 
-def _header(offer: Offer, schema: Schema) -> Int64Array:
+def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
     lo, hi = limb_range(w for s in offer.streams.values() for w in s.windows.values())
     flagged = bool(offer.waiting) or any(
         _needs_exchange(stream, schema.get(name), name in schema.aside)
         for name, stream in offer.streams.items()
     )
     header = [int(flagged), int(not offer.closed), hi, -lo]
+    header += [offer.latest if r == topology.rank else -1 for r in range(topology.world_size)]
     for stream in schema:
-        header += (-_watermark(offer, stream), -_oldest(offer, stream))
+        position = offer.positions.get(stream.name, -1)
+        header += (-_watermark(offer, stream), -_oldest(offer, stream), position)
     return np.array(header, np.int64)
 
 
@@ -226,7 +242,6 @@ def _state(offer: Offer, schema: Schema) -> bytes:
             "keys": keys.unknown(offered.table),
             "watermark": offered.watermark,
             "idle": offered.idle,
-            "latest": offered.latest,
             "labels": [
                 (label, sorted(offered.windows[label].late))
                 for label in sorted(offered.windows)[:MOST]
@@ -281,11 +296,11 @@ def _note_arrivals(peers: Sequence[Mapping[str, Any]], outcome: Outcome) -> None
         if goal is not None:
             outcome.raised[name] = goal
             continue
-        outcome.absent[name] = {
-            rank: max((s["latest"] for s in peer["streams"].values()), default=-1)
+        outcome.absent[name] = [
+            rank
             for rank, peer in enumerate(peers)
             if not peer["closed"] and name not in peer["waiting"]
-        }
+        ]
 
 
 # --- agreement ----------------------------------------------------------------------------------

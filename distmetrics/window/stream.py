@@ -148,8 +148,7 @@ class Stream:
         self.every = every
         self.table = table
         self.watermark = promised
-        self.closed: dict[int, Window] = {}
-        self._unsealed: list[Window] = []
+        self._closed: dict[int, Window] = {}
         self.latest = -1
         self.own_steps = False
         self._open: Window | None = None
@@ -215,11 +214,15 @@ class Stream:
         if self._open is None:
             self.watermark = max(self.watermark, label_of(step))
 
-    def seal(self) -> None:
-        """Fold what closed windows hold, and set the fields that a rank adds at their end."""
-        windows, self._unsealed = self._unsealed, []
-        if not windows:
-            return
+    def take_closed(self) -> dict[int, Window]:
+        """The windows closed since the last call, by label, folded and ready to be offered."""
+        closed, self._closed = self._closed, {}
+        if closed:
+            self._seal(list(closed.values()))
+        return closed
+
+    def _seal(self, windows: list[Window]) -> None:
+        """Fold what the windows hold, and set the fields that a rank adds at their end."""
         table = self.table
         fold([slot for window in windows for slot in window.slots()], table)
         timed = [key for key in table if key.reduction.at_close is not None]
@@ -319,13 +322,12 @@ class Stream:
     def _close(self, label: int, now: float) -> None:
         window = self._open
         assert window is not None
-        assert label not in self.closed
+        assert label > self._last_label
         window.seconds = now - window.began
         self._ended = now
         self._open = None
         self._last_label = label
-        self._unsealed.append(window)
-        self.closed[label] = window
+        self._closed[label] = window
 
 
 def limb_range(windows: Iterable[Window]) -> tuple[int, int]:

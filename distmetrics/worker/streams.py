@@ -6,21 +6,24 @@ view of the streams is one moment of the training thread's history, without a lo
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
-from distmetrics.exchange.message import Row
-from distmetrics.exchange.round import Offer, Offered
+from distmetrics.exchange.round import Offer, Offered, Outcome
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import NEVER, Stream, label_of
+from distmetrics.spool.journal import Journal, Place
+from distmetrics.window.stream import NEVER, Stream, Window, label_of, step_of
+from distmetrics.worker.backlog import Backlog
 
+_LOG = logging.getLogger("distmetrics")
 BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
@@ -81,93 +84,216 @@ class Ended(NamedTuple):
 
 
 Event = Opened | Logged | Flushed | Ended
+_Places = dict[str, dict[int, Place]]
+
+
+class _Promise(NamedTuple):
+    """What a rank says of one of its streams."""
+
+    every: int | None
+    own_steps: bool
+    watermark: int
+    idle: bool
+    latest: int
+
+
+class _View(NamedTuple):
+    """What a rank says of all streams at one moment; what it has closed by then is spooled."""
+
+    streams: dict[str, _Promise]
+    promised: dict[str, int]
+    closed: bool
+    waiting: list[Ticket]
 
 
 class Streams:
-    """The streams of one rank, by name; the logger itself is ""."""
+    """The streams of one rank, by name; the logger itself is "".
 
-    def __init__(self) -> None:
+    Args:
+        journal: the rank's spool; None for a logger that keeps none.
+        tell: receives what a user should know.
+    """
+
+    def __init__(
+        self, journal: Journal | None = None, tell: Callable[[str], object] = _LOG.warning
+    ) -> None:
         self.events: deque[Event] = deque()
-        self.closed = False
         self.waiting: list[Ticket] = []
+        self.spooled_step = -1
+        self._journal = journal
+        self._tell = tell
         self._streams: dict[str, Stream] = {}
+        self._backlogs: dict[str, Backlog] = {}
+        self._agreed: dict[str, StreamSchema] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
-        self._consuming = threading.Lock()
+        self._closed = False
         self._errors: list[InvalidValue] = []
+        self._consuming = threading.Lock()
+        self._collecting = threading.Lock()
+        self._view = _View({}, {}, False, [])
+
+    # --- the training thread's side ---
 
     def push(self, event: Event) -> None:
         """Append what the training thread did; never waits for another rank or for I/O."""
         self.events.append(event)
         if len(self.events) > BACKLOG:
-            self.consume(wait=False)
+            self._consume(wait=False)
 
-    def consume(self, wait: bool = True) -> None:
-        """Apply the events so far, in order; those behind one that is still on a device wait.
+    # --- collecting ---
 
-        Args:
-            wait: wait for transfers from a device that are under way.
-        """
-        with self._consuming:
-            while self.events:
-                event = self.events[0]
-                if isinstance(event, Logged) and event.snapshot is not None:
-                    snapshot = event.snapshot
-                    if not (snapshot.staged and (wait or arrived(snapshot))):
-                        return
-                    self._errors += land(snapshot)
-                self.events.popleft()
-                self._apply(event)
+    def collect(self) -> None:
+        """Take in the events so far: closed windows are folded, spooled, and may be offered."""
+        with self._collecting:
+            with self._consuming:
+                self._consume_events(wait=True)
+                closed = {name: stream.take_closed() for name, stream in self._streams.items()}
+                view = self._look()
+            places = self._spool(closed, view)
+            with self._consuming:
+                for name, windows in closed.items():
+                    backlog = self._backlogs.setdefault(name, Backlog(name))
+                    backlog.add(windows, places.get(name, {}))
+                self._view = view
 
     def take_errors(self) -> list[InvalidValue]:
         """What was found wrong with values only after they had come from a device."""
         errors, self._errors = self._errors, []
         return errors
 
-    def offer(self, schema: Schema) -> Offer:
-        """What this rank brings to a round that begins now."""
-        self.consume()
-        with self._consuming:
-            for stream in self._streams.values():
-                stream.seal()
-                if self._follows_parent(stream):
-                    stream.promise(self._reached)
-            for agreed in schema:
-                self._promise(agreed)
-            return Offer(
-                {name: _offered(stream) for name, stream in self._streams.items()},
-                {name: p for name, p in self._promised.items() if name not in self._streams},
-                self.closed,
-                {ticket.stream: self._streams[ticket.stream].watermark for ticket in self.waiting},
-            )
+    def _look(self) -> _View:
+        """What this rank promises now, after what it has closed."""
+        for stream in self._streams.values():
+            if self._follows_parent(stream):
+                stream.promise(self._reached)
+        for agreed in self._agreed.values():
+            self._promise(agreed)
+        return _View(
+            {
+                name: _Promise(s.every, s.own_steps, s.watermark, s.idle, s.latest)
+                for name, s in self._streams.items()
+            },
+            {name: p for name, p in self._promised.items() if name not in self._streams},
+            self._closed,
+            list(self.waiting),
+        )
 
-    def raise_watermarks(self, raised: Mapping[str, int]) -> None:
-        """Promise what all ranks have agreed on for streams that every rank waits for."""
+    def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
+        """Write closed windows and watermarks through to the spool before they are offered."""
+        if self._journal is None:
+            return {}
+        places: _Places = {}
+        marks = {name: promise.watermark for name, promise in view.streams.items()}
+        try:
+            for name, windows in closed.items():
+                promise = view.streams[name]
+                self._journal.add_stream(name, promise.every, self._streams[name].table)
+                places[name] = self._journal.add(name, windows)
+            self._journal.mark(marks | dict(view.promised))
+        except OSError as error:
+            self._journal.close(committed=False)
+            self._journal = None
+            self._tell(
+                f"the spool cannot be written ({error.strerror or error}): closed windows are kept "
+                "in memory from now on, and are lost if this process dies before they are reduced"
+            )
+            return places
+        root = marks.get("", 0)
+        self.spooled_step = view.streams[""].latest if root >= NEVER else step_of(root) - 1
+        return places
+
+    # --- the worker's side ---
+
+    def offer(self, positions: Mapping[str, int]) -> Offer:
+        """What this rank brings to a round that begins now.
+
+        Args:
+            positions: on rank 0, the labels through which all is written.
+        """
+        self.collect()
+        view = self._view
+        streams = {}
+        for name, promise in view.streams.items():
+            windows = self._backlogs[name].next(self._journal)
+            streams[name] = Offered(
+                promise.every,
+                promise.own_steps,
+                promise.watermark,
+                promise.idle,
+                windows,
+                self._streams[name].table,
+                promise.latest,
+            )
+        waiting = {ticket.stream: view.streams[ticket.stream].watermark for ticket in view.waiting}
+        return Offer(streams, view.promised, view.closed, waiting, positions)
+
+    def settle(self, outcome: Outcome, schema: Schema) -> None:
+        """Take in what a round came to: what is reduced, committed, set aside and promised."""
         with self._consuming:
-            for name, label in raised.items():
+            self._agreed = {stream.name: stream for stream in schema}
+            for row in outcome.rows:
+                backlog = self._backlogs.get(row.stream.name)
+                if backlog is not None:
+                    backlog.sent = max(backlog.sent, row.label)
+            for name, position in outcome.positions.items():
+                if name in self._backlogs:
+                    self._backlogs[name].release(position)
+            for name in schema.aside & self._backlogs.keys():
+                self._backlogs[name].sent = NEVER
+                self._backlogs[name].release(NEVER)
+            for name, label in outcome.raised.items():
                 stream = self._streams.get(name)
                 if stream is not None and stream.idle:
                     stream.watermark = max(stream.watermark, label)
+        if self._journal is not None and any(p >= 0 for p in outcome.positions.values()):
+            with self._collecting:
+                self._journal.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
 
-    def drop(self, rows: Iterable[Row], schema: Schema) -> None:
-        """Forget the windows that have been reduced, and those of streams that are set aside."""
-        with self._consuming:
-            for row in rows:
-                stream = self._streams.get(row.stream.name)
-                if stream is not None:
-                    stream.closed.pop(row.label, None)
-            for name in schema.aside:
-                if name in self._streams:
-                    self._streams[name].closed.clear()
+    def rewind(self, positions: Mapping[str, int]) -> None:
+        """Offer again what rank 0 has not written: a round was broken off."""
+        for name, backlog in self._backlogs.items():
+            if backlog.sent < NEVER:
+                backlog.sent = positions.get(name, -1)
 
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
-        return sum(len(stream.closed) for stream in self._streams.values())
+        return sum(len(backlog) for backlog in list(self._backlogs.values()))
 
     def keys_of(self, name: str) -> list[str]:
         """Keys of a stream, for messages."""
         stream = self._streams.get(name)
         return [] if stream is None else [key.name for key in stream.table]
+
+    def close(self) -> None:
+        """Close the spool; it is deleted where all its windows are known to be committed."""
+        with self._collecting:
+            if self._journal is not None:
+                kept = sum(backlog.kept for backlog in self._backlogs.values())
+                self._journal.close(committed=self._closed and not kept and not self.events)
+                self._journal = None
+
+    # --- events ---
+
+    def _consume(self, wait: bool) -> None:
+        with self._consuming:
+            self._consume_events(wait)
+
+    def _consume_events(self, wait: bool) -> None:
+        """Apply the events so far, in order; those behind one that is still on a device wait.
+
+        Args:
+            wait: wait for transfers from a device that are under way.
+        """
+        while self.events:
+            event = self.events[0]
+            if isinstance(event, Logged) and event.snapshot is not None:
+                snapshot = event.snapshot
+                if not (snapshot.staged and (wait or arrived(snapshot))):
+                    return
+                self._errors += land(snapshot)
+            self.events.popleft()
+            self._apply(event)
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
@@ -177,8 +303,7 @@ class Streams:
             if not event.stream and event.step is not None:
                 self._reached = max(self._reached, event.step)
         elif isinstance(event, Flushed):
-            stream = self._streams[event.stream]
-            stream.flush(event.step, event.now)
+            self._streams[event.stream].flush(event.step, event.now)
             if event.ticket is not None:
                 self.waiting.append(event.ticket)
         elif isinstance(event, Opened):
@@ -189,7 +314,7 @@ class Streams:
         else:
             for stream in self._streams.values():
                 stream.end(event.now)
-            self.closed = True
+            self._closed = True
 
     def _follows_parent(self, stream: Stream) -> bool:
         """Whether a stream with nothing open promises what its parent has reached.
@@ -205,22 +330,10 @@ class Streams:
         name = agreed.name
         if name in self._streams or not name:
             return
-        if self.closed:
+        if self._closed:
             self._promised[name] = NEVER
         elif name.startswith(COLLECTIVE) or self._reached < 0:
             self._promised.setdefault(name, 0)
         elif agreed.every is None or not agreed.own_steps:
             reached = label_of(self._reached)
             self._promised[name] = max(self._promised.get(name, 0), reached)
-
-
-def _offered(stream: Stream) -> Offered:
-    return Offered(
-        stream.every,
-        stream.own_steps,
-        stream.watermark,
-        stream.idle,
-        dict(stream.closed),
-        stream.table,
-        stream.latest,
-    )

@@ -11,10 +11,11 @@ from typing import Any
 
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
+from distmetrics.exchange.message import Row
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
-from distmetrics.reduced import Results
+from distmetrics.reduced import Reduced, Results
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
@@ -78,6 +79,7 @@ class Worker:
         self._tell = tell
         self._attempt = attempt
         self._schema = Schema()
+        self._positions: dict[str, int] = {}
         self._warned: set[str] = set()
         self._wake = threading.Event()
         self._abandoned = False
@@ -120,23 +122,27 @@ class Worker:
 
     def _round(self) -> Outcome:
         self._wake.clear()
-        offer = self._streams.offer(self._schema)
+        offer = self._streams.offer(self._positions)
         outcome = drive(run_round(offer, self._schema, self._topology), self._communicator)
         self.rounds += 1
-        self._streams.drop(outcome.rows, self._schema)
-        self._streams.raise_watermarks(outcome.raised)
+        self._streams.settle(outcome, self._schema)
         reduced = self.results.add(outcome.rows)
         if self._writer is not None:
-            self._writer.write(
-                [
-                    row.record(self._topology.world_size, self._attempt)
-                    for row in reduced
-                    if not row.row.stream.name.startswith(COLLECTIVE)
-                ]
-            )
+            self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)
         self._serve(outcome)
         return outcome
+
+    def _commit(self, writer: Writer, rows: list[Row], reduced: list[Reduced]) -> None:
+        """Write the records, then let the others forget what they hold."""
+        records = [
+            row.record(self._topology.world_size, self._attempt)
+            for row in reduced
+            if not row.row.stream.name.startswith(COLLECTIVE)
+        ]
+        writer.write(records)
+        for row in rows:
+            self._positions[row.stream.name] = row.label
 
     def _report(self, outcome: Outcome) -> None:
         for text in outcome.conflicts:
@@ -152,7 +158,9 @@ class Worker:
         """Give the waiting calls what they wait for."""
         waiting = self._streams.waiting
         for ticket in list(waiting):
-            ticket.absent = outcome.absent.get(ticket.stream, {})
+            ticket.absent = {
+                rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
+            }
             if ticket.stream in outcome.arrived:
                 if self._writer is not None:
                     self._writer.drain(SETTLING)
@@ -182,7 +190,7 @@ class Worker:
         self._release(error)
 
     def _release(self, error: Exception) -> None:
-        self._streams.consume(wait=False)
+        self._streams.collect()
         for ticket in list(self._streams.waiting):
             self._streams.waiting.remove(ticket)
             ticket.error = error
