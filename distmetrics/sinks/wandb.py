@@ -15,6 +15,7 @@ from distmetrics.record import Record, Scalar
 from distmetrics.sinks.contract import Run
 from distmetrics.sinks.scalars import scalars
 from distmetrics.sinks.wandb_account import has_credentials
+from distmetrics.sinks.wandb_file import await_end
 
 if TYPE_CHECKING:
     import wandb
@@ -144,10 +145,20 @@ class WandbSink:
         return {} if self._id is None else {"id": self._id}
 
     def close(self) -> None:
-        """Finish the run, unless it is the user's own."""
-        if self._run is not None and self._owns_run:
-            with _environment_restored():
-                self._run.finish()
+        """Finish the run, unless it is the user's own, and wait until its file is complete."""
+        if self._run is None or not self._owns_run:
+            return
+        file = Path(self._run.settings.sync_file)
+        size = file.stat().st_size if file.exists() else None
+        with _environment_restored():
+            self._run.finish()
+        if size is not None and not await_end(file, size, self._finish_timeout):
+            warnings.warn(
+                f"W&B's service has not completed {file} within {self._finish_timeout} s; it goes "
+                "on by itself, and metrics.jsonl has every record",
+                DistmetricsWarning,
+                stacklevel=2,
+            )
 
     def _begin(self, run: Run) -> wandb.Run:
         import wandb
