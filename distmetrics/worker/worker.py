@@ -106,7 +106,7 @@ class Worker:
     def _run(self) -> None:
         try:
             while not self._abandoned:
-                outcome = self._round()
+                outcome = drive(self.meet(), self._communicator)
                 if outcome.finished:
                     break
                 self._pause(outcome)
@@ -120,10 +120,11 @@ class Worker:
                 DistmetricsError("the logger was closed while this call waited for other ranks")
             )
 
-    def _round(self) -> Outcome:
+    def meet(self) -> Round:
+        """One round with the other workers and what follows from it, as a generator."""
         self._wake.clear()
         offer = self._streams.offer(self._positions)
-        outcome = drive(run_round(offer, self._schema, self._topology), self._communicator)
+        outcome = yield from run_round(offer, self._schema, self._topology)
         self.rounds += 1
         self._streams.settle(outcome, self._schema)
         reduced = self.results.add(outcome.rows)
