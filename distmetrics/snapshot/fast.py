@@ -132,7 +132,7 @@ class FastPath:
         if weight is not None:
             values = [*values, weight]
         kinds = [_kind(value) for value in values]
-        if None in kinds:
+        if any(kind is None for kind in kinds):  # `in` compares, and to NumPy None is float64
             return None
         used, skipped = _used(names, values, kinds, table, weight is not None, ignored)
         if used is None or skipped is None:

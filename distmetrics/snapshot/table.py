@@ -53,19 +53,24 @@ class KeyTable:
         """The key of this name, None if it is not in the table."""
         return self._by_name.get(name)
 
+    def check(self, name: str, reduction: Reduction) -> None:
+        """Raise `DeclarationConflict` where the table has the key with another reduction."""
+        known = self._by_name.get(name)
+        if known is not None and known.reduction != reduction:
+            raise DeclarationConflict(
+                f"key {name!r} was declared as {known.reduction} and now comes as {reduction}; "
+                "a key has one declaration: rename one of them"
+            )
+
     def add(self, name: str, metric: Metric, reduction: Reduction) -> Key:
         """The key of this name, appended where it is new.
 
         Raises:
             DeclarationConflict: it is in the table with another reduction.
         """
+        self.check(name, reduction)
         known = self._by_name.get(name)
         if known is not None:
-            if known.reduction != reduction:
-                raise DeclarationConflict(
-                    f"key {name!r} was declared as {known.reduction} and now comes as "
-                    f"{reduction}; a key has one declaration: rename one of them"
-                )
             return known
         key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields)
         self.rows += reduction.sums

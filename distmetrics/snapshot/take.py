@@ -20,16 +20,25 @@ from distmetrics.registry import Metric, Registry
 from distmetrics.snapshot.fast import FastPath
 from distmetrics.snapshot.plan import Place, Plan, Snapshot, check_weights, make_plan
 from distmetrics.snapshot.table import Key, KeyTable
-from distmetrics.values import Flat, Tagged, flatten, is_scalar, to_flat
+from distmetrics.values import Flat, Tagged, flatten, is_scalar, raise_at_once, to_flat
+
+REMEMBERED = 1024
+"""Shapes of calls that are remembered, at most; a loop with more of them begins anew."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One key's contributions in a call, before they are grouped by dtype."""
+    """One key's contributions in a call, before the key has its place."""
 
-    key: Key
+    name: str
+    metric: Metric
+    reduction: Reduction
     values: Flat
     weights: Flat | None
+
+
+_Placed = tuple[Key, Place, Place | None]
+"""A key with the places of its values and of their weights."""
 
 
 class Snapshotter:
@@ -75,24 +84,45 @@ class Snapshotter:
         names = tuple(outputs) if type(outputs) is dict else ()
         fast = self._fast.get(names)
         if fast is not None:
-            snapshot = fast.take(list(outputs.values()), weight)
+            snapshot = self._take_fast(fast, outputs, weight)
             if snapshot is not None:
                 return snapshot
-        flat = flatten(outputs)
+        flat = flatten(outputs, self._refuse if self._lenient else raise_at_once)
         entries, clean = self._entries(flat, weight)
         if not entries:
             return None
-        if clean and names and len(flat) == len(names):
-            ignored = {name for name in names if self._registry.resolve(name, self._prefix).ignored}
-            fast = FastPath.learn(names, list(outputs.values()), weight, self.table, ignored)
-            if fast is not None:
-                self._fast[names] = fast
-        return self._group(entries)
+        keys = self._add_keys(entries)
+        if clean and names and tuple(flat) == names:
+            self._learn(names, outputs, weight)
+        return self._group(keys, entries)
+
+    def _refuse(self, key: str, error: DistmetricsError) -> None:
+        self._report(self._prefix + key, error)
+
+    # --- the usual call ---
+
+    def _take_fast(
+        self, fast: FastPath, outputs: Mapping[str, Any], weight: Any
+    ) -> Snapshot | None:
+        try:
+            return fast.take(list(outputs.values()), weight)
+        except InvalidValue:
+            if not self._lenient:
+                raise
+            return None  # key by key, so that the rest of the call is logged
+
+    def _learn(self, names: tuple[str, ...], outputs: Mapping[str, Any], weight: Any) -> None:
+        ignored = {name for name in names if self._registry.resolve(name, self._prefix).ignored}
+        fast = FastPath.learn(names, list(outputs.values()), weight, self.table, ignored)
+        if fast is not None:
+            if len(self._fast) >= REMEMBERED:
+                self._fast.clear()
+            self._fast[names] = fast
 
     # --- key by key ---
 
     def _entries(self, flat: dict[str, Any], weight: Any) -> tuple[list[_Entry], bool]:
-        """The contributions of each key, and whether none had to be set aside."""
+        """The contributions of each key, and whether none had to be left out."""
         entries, clean = [], True
         for name, value in flat.items():
             try:
@@ -101,11 +131,10 @@ class Snapshotter:
                 if not self._lenient:
                     raise
                 clean = False
-                self._report(name, error)
+                self._refuse(name, error)
                 continue
             if entry is not None:
                 entries.append(entry)
-        self._add_virtual([entry.key for entry in entries])
         return entries, clean
 
     def _entry(self, name: str, value: Any, flat: dict[str, Any], weight: Any) -> _Entry | None:
@@ -128,7 +157,8 @@ class Snapshotter:
         weights = None
         if given is not None:
             weights = _checked_weight(name, given, shape, reduction)
-        return _Entry(self.table.add(name, metric, reduction), values, weights)
+        self.table.check(name, reduction)
+        return _Entry(name, metric, reduction, values, weights)
 
     def _reduction(self, name: str, value: Any, metric: Metric) -> Reduction | None:
         """How this value combines; None where it is ignored."""
@@ -195,14 +225,16 @@ class Snapshotter:
             )
         return weight
 
-    def _add_virtual(self, keys: list[Key]) -> None:
-        """Put keys that are made from others into the table as soon as one of those is there."""
+    def _add_keys(self, entries: list[_Entry]) -> list[Key]:
+        """The entries' keys, in the table now; and with them the keys that are made from them."""
+        keys = [self.table.add(entry.name, entry.metric, entry.reduction) for entry in entries]
         for key in keys:
             for name, metric in self._registry.virtual(key.name, self._prefix, self._children()):
                 assert metric.reduction is not None
                 self.table.add(name, metric, metric.reduction)
+        return keys
 
-    def _group(self, entries: list[_Entry]) -> Snapshot:
+    def _group(self, keys: list[Key], entries: list[_Entry]) -> Snapshot:
         """The entries as one array for each dtype, and the plan that says so."""
         columns: dict[Any, list[Flat]] = {}
 
@@ -213,19 +245,25 @@ class Snapshotter:
             return dtype, len(column) - 1
 
         placed = [
-            (e.key, place(e.values), None if e.weights is None else place(e.weights))
-            for e in entries
+            (key, place(e.values), None if e.weights is None else place(e.weights))
+            for key, e in zip(keys, entries, strict=True)
         ]
-        signature = tuple((key.index, values, weights) for key, values, weights in placed)
-        order = {dtype: position for position, dtype in enumerate(columns)}
-        plan = self._plans.get(signature)
-        if plan is None:
-            plan = self._plans[signature] = make_plan(placed, order)
+        plan = self._plan(placed, {dtype: position for position, dtype in enumerate(columns)})
         arrays = [_joined(parts) for parts in columns.values()]
         sizes = [[len(part) for part in parts] for parts in columns.values()]
         ones = all(size == 1 for row in sizes for size in row)
         staged = not any(isinstance(array, torch.Tensor) for array in arrays)
         return Snapshot(plan, arrays, None if ones else sizes, staged)
+
+    def _plan(self, placed: list[_Placed], order: Mapping[Any, int]) -> Plan:
+        """The plan of these columns, the same one for calls of the same form."""
+        signature = tuple((key.index, values, weights) for key, values, weights in placed)
+        plan = self._plans.get(signature)
+        if plan is None:
+            if len(self._plans) >= REMEMBERED:
+                self._plans.clear()
+            plan = self._plans[signature] = make_plan(placed, order)
+        return plan
 
 
 def _checked_weight(name: str, given: Any, shape: tuple[int, ...], reduction: Reduction) -> Flat:
