@@ -256,6 +256,11 @@ class Streams:
             if backlog.sent < NEVER:
                 backlog.sent = positions.get(name, -1)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the logger was closed, as far as events have been taken in."""
+        return self._closed
+
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
         return sum(len(backlog) for backlog in list(self._backlogs.values()))

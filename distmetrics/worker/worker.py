@@ -171,8 +171,8 @@ class Worker:
                 ticket.done.set()
 
     def _pause(self, outcome: Outcome) -> None:
-        if outcome.more or self._streams.waiting:
-            return
+        if outcome.more or self._streams.waiting or self._streams.closed:
+            return  # a closed rank's next round begins when the others' does
         self._wake.wait(GATHERING if self._streams.backlog() else IDLE)
 
     def _lost(self, error: PeerLostError) -> PeerLostError:
