@@ -210,7 +210,7 @@ def merge(into: Limbs, other: Limbs) -> None:
         raise InvalidValue(f"blocks of {into.rows} and {other.rows} rows cannot be merged")
     if not other.digits.size:
         return
-    if other.bound > _MOST - _NORMAL:
+    if other.bound > _MOST:
         other = Limbs(other.lo, other.digits.copy(), other.bound)
         normalize(other)
     if into.bound + other.bound > _MOST:
