@@ -114,14 +114,22 @@ class Results:
         self._totals: dict[str, dict[str, State]] = {}
         self._latest: dict[str, dict[str, Reduced]] = {}
         self._last: dict[str, Reduced] = {}
+        self._labels: dict[str, int] = {}
 
     def add(self, rows: Iterable[Row]) -> list[Reduced]:
-        """Take in the rows of a round, in order; those that hold anything."""
+        """Take in the rows of a round, in order; those that hold anything.
+
+        Rows that come again, since a round was broken off, do not count twice in running totals.
+        """
         added = []
+        seen = dict(self._labels)
         for row in rows:
+            self._labels[row.stream.name] = max(row.label, seen.get(row.stream.name, -1))
             if not row.counters[:, : Counter.REPLICA].any():
                 continue
-            reduced = Reduced(row, self._topology, self._add_totals(row))
+            again = row.label <= seen.get(row.stream.name, -1)
+            totals = {} if again else self._add_totals(row)
+            reduced = Reduced(row, self._topology, totals)
             self._last[row.stream.name] = reduced
             self._note_latest(reduced)
             added.append(reduced)

@@ -23,6 +23,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from distmetrics.errors import PeerLostError, PeerTimeoutError
 
 Int64Array = NDArray[np.int64]
+_POLL = 0.02
+"""Seconds between looks for ranks that connect again."""
 
 
 class Op(enum.Enum):
@@ -60,6 +62,21 @@ class Communicator(Protocol):
         Collective: 2 (lengths, then payloads).
         """
 
+    def regroup(self, patience: float) -> list[int]:
+        """Connect all ranks again after a `PeerLostError`, if they all ask for it in time.
+
+        Args:
+            patience: seconds to wait for them.
+
+        Ranks: all that are left.
+
+        Returns:
+            The ranks that did not ask; empty where all are connected again.
+
+        Raises:
+            PeerLostError: the ranks cannot find each other any more.
+        """
+
     def close(self) -> None:
         """Give up the group; pending collectives of other ranks fail."""
 
@@ -75,6 +92,9 @@ class Single:
 
     def all_gather(self, payload: bytes) -> list[bytes]:
         return [payload]
+
+    def regroup(self, patience: float) -> list[int]:
+        return []
 
     def close(self) -> None:
         """Nothing is held."""
@@ -100,9 +120,9 @@ class Gloo:
         self.rank = rank
         self.world_size = world_size
         self._timeout = timeout
-        self._group: Any = dist.ProcessGroupGloo(
-            store, rank, world_size, timedelta(seconds=timeout)
-        )
+        self._store = store
+        self._epoch = 0
+        self._group: Any = self._connect(PrefixStore("0", store))
 
     def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
         options = dist.AllreduceOptions()
@@ -127,8 +147,34 @@ class Gloo:
             part[:length].tobytes() for part, length in zip(parts, lengths.tolist(), strict=True)
         ]
 
+    def regroup(self, patience: float) -> list[int]:
+        self._group = None  # closes its connections, so that the others notice
+        store = PrefixStore(str(self._epoch + 1), self._store)
+        keys = [f"alive/{peer}" for peer in range(self.world_size)]
+        deadline = time.monotonic() + patience
+        try:
+            store.set(keys[self.rank], "1")
+            while not store.check(keys):
+                if time.monotonic() >= deadline:
+                    return [peer for peer, key in enumerate(keys) if not store.check([key])]
+                time.sleep(_POLL)
+            self._epoch += 1
+            self._group = self._connect(store)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise PeerLostError(
+                f"rank {self.rank} cannot reach the other ranks to connect again ({reason})"
+            ) from error
+        return []
+
     def close(self) -> None:
         self._group = None
+
+    def _connect(self, store: Store) -> Any:
+        timeout = timedelta(seconds=self._timeout)
+        return dist.ProcessGroupGloo(
+            PrefixStore("gloo", store), self.rank, self.world_size, timeout
+        )
 
     def _run(self, start: Callable[[Any], Any]) -> None:
         began = time.monotonic()
@@ -205,7 +251,7 @@ def connect(
     default = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - no public way
     store = PrefixStore(f"distmetrics/{next(_opened)}", default)
     _arrive(store, rank, world_size, start_timeout, notice_after, notice)
-    return Gloo(PrefixStore("gloo", store), rank, world_size, timeout)
+    return Gloo(PrefixStore("group", store), rank, world_size, timeout)
 
 
 def _arrive(

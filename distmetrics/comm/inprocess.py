@@ -137,6 +137,9 @@ class InProcess:
         assert isinstance(result, list)
         return list(result)
 
+    def regroup(self, patience: float) -> list[int]:
+        raise PeerLostError("ranks that are threads do not connect again")
+
     def close(self) -> None:
         self._meeting.break_off(f"rank {self.rank} closed its communicator")
 

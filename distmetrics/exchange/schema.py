@@ -159,6 +159,38 @@ class Schema:
             conflicts += self._learn_stream(name, given)
         return conflicts
 
+    def state(self) -> list[dict[str, Any]]:
+        """All that is agreed, JSON-able."""
+        return [
+            {
+                "name": stream.name,
+                "every": stream.every,
+                "own_steps": stream.own_steps,
+                "keys": stream.declarations,
+                "aside": sorted(stream.aside),
+                "stream_aside": stream.name in self.aside,
+            }
+            for stream in self._streams.values()
+        ]
+
+    def unite(self, states: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Agree on all that any rank had agreed on before a round was broken off.
+
+        The order of a rank that got further continues that of the others.
+        """
+        for state in states:
+            for said in state:
+                stream = self._streams.setdefault(
+                    said["name"], StreamSchema(said["name"], said["every"])
+                )
+                stream.own_steps |= said["own_steps"]
+                stream.aside |= set(said["aside"])
+                for key, declaration in said["keys"].items():
+                    if key not in stream.declarations:
+                        stream.add(key, declaration)
+                if said["stream_aside"]:
+                    self.aside.add(stream.name)
+
     def _learn_stream(self, name: str, given: Mapping[int, Mapping[str, Any]]) -> list[str]:
         if name in self.aside:
             return []

@@ -32,6 +32,7 @@ from distmetrics.record import Value
 from distmetrics.registry import Registry
 from distmetrics.sinks import Run, SinkSpec, make_sinks
 from distmetrics.snapshot import Snapshotter
+from distmetrics.spool.journal import Journal
 from distmetrics.snapshot.staging import Staging
 from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
 from distmetrics.worker.worker import Worker
@@ -65,6 +66,8 @@ class Core:
         peer_timeout: float,
         start_timeout: float,
         notice_after: float,
+        raise_lost: bool,
+        spool_dir: Path | None,
     ) -> None:
         self.registry = registry
         self.lenient = lenient
@@ -81,7 +84,7 @@ class Core:
         self._waited = 0.0
         self._bad: dict[str, int] = {}
         self._scopes: dict[str, Snapshotter] = {}
-        self._streams = Streams()
+        self._streams = Streams(None, self.warn)
         self._reduced = itertools.count()
         self._root_high: Callable[[], int] = lambda: -1
         self._pid = os.getpid()
@@ -95,6 +98,7 @@ class Core:
             self._topology = Topology(communicator.rank, communicator.world_size, mesh)
             self._directory = agree_on_start(communicator, registry, run_dir, every, config)
             _check_replicas(registry, self._topology)
+            self._streams = Streams(self._journal(spool_dir), self.warn)
         except BaseException:
             communicator.close()
             raise
@@ -104,10 +108,28 @@ class Core:
             run = Run(run_dir, name, registry, config, communicator.world_size)
             self._writer = Writer(named, run, self.warn)
         self._worker = Worker(
-            self._streams, communicator, self._topology, self._writer, self.told.append
+            self._streams,
+            communicator,
+            self._topology,
+            self._writer,
+            self.told.append,
+            raise_lost=raise_lost,
         )
         self._worker.start()
         atexit.register(self._close_at_exit)
+
+    def _journal(self, folder: Path | None) -> Journal | None:
+        """This rank's spool; None where there is none, or it cannot be made."""
+        if folder is None:
+            return None
+        try:
+            return Journal(folder, self._topology.rank)
+        except OSError as error:
+            self.warn(
+                f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
+                "that are not reduced yet are lost if this process dies"
+            )
+            return None
 
     # --- the training thread's side ---
 
@@ -227,6 +249,7 @@ class Core:
             "written": sum(sink["written"] for sink in sinks.values()),
             "dropped": sum(sink["dropped"] for sink in sinks.values()),
             "sink_errors": sum(sink["errors"] for sink in sinks.values()),
+            "spooled_step": self._streams.spooled_step,
             "written_step": -1 if not sinks or self._writer is None else self._writer.last_step,
             "waited_s": self._waited,
             "bad_values": sum(self._bad.values()),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.exchange.topology import Mesh
 from distmetrics.logger.core import Core
+from distmetrics.logger.rundir import SPOOL
 from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
@@ -45,6 +46,12 @@ class Logger(Scope):
             which calls that need all ranks wait for the others.
         start_timeout: seconds to wait for all ranks to make this logger.
         notice_after: seconds after which a rank that is waited for is named.
+        on_peer_lost: what a lost rank is, at the next call: "warn", or "error" to raise
+            `PeerLostError` once. Either way logging goes on, into the spool.
+        spool: keep closed windows on disk until rank 0 has written them, so that
+            ``distmetrics merge`` can complete the record of a run that died. Needs `run_dir`.
+        spool_dir: where this rank keeps them, e.g. on a disk of its node; by default
+            ``run_dir/spool``.
 
     Ranks: all, collectively, in the same order as other loggers.
     Collective: connects a Gloo group of the workers' own; 2 or 4 small all-gathers on it.
@@ -76,14 +83,18 @@ class Logger(Scope):
         config: Mapping[str, Any] | None = None,
         errors: Literal["raise", "warn"] = "raise",
         on_step_regress: Literal["warn", "error", "accept"] = "warn",
+        on_peer_lost: Literal["warn", "error"] = "warn",
         peer_timeout: float = 60.0,
         start_timeout: float = 600.0,
         notice_after: float = 30.0,
+        spool: bool = True,
+        spool_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         if registry is not None and not isinstance(registry, Registry):
             raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
         _check_choice("errors", errors, ("raise", "warn"))
         _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
+        _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
         for name, seconds in (
             ("peer_timeout", peer_timeout),
             ("start_timeout", start_timeout),
@@ -102,6 +113,8 @@ class Logger(Scope):
             peer_timeout=peer_timeout,
             start_timeout=start_timeout,
             notice_after=notice_after,
+            raise_lost=on_peer_lost == "error",
+            spool_dir=_spool_folder(spool, run_dir, spool_dir),
         )
         super().__init__(core, "", checked_every(every))
         self._children: dict[str, Child] = {}
@@ -245,3 +258,14 @@ def _check_name(name: object) -> None:
         raise InvalidValue(
             f"a child's name is a text such as 'val', without a slash at its ends, not {name!r}"
         )
+
+
+def _spool_folder(
+    spool: bool, run_dir: str | os.PathLike[str] | None, spool_dir: str | os.PathLike[str] | None
+) -> Path | None:
+    """Where closed windows are kept; None where they are not."""
+    if spool_dir is not None and (run_dir is None or not spool):
+        raise InvalidValue("spool_dir= needs run_dir= and spool=True; leave it out, or give those")
+    if run_dir is None or not spool:
+        return None
+    return Path(run_dir).expanduser() / SPOOL if spool_dir is None else Path(spool_dir).expanduser()

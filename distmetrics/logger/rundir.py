@@ -18,6 +18,7 @@ from distmetrics.registry import Registry
 
 METRICS = "metrics.jsonl"
 DESCRIPTION = "run.json"
+SPOOL = "spool"
 _LOCK = ".lock"
 
 

@@ -261,6 +261,16 @@ class Streams:
         """Whether the logger was closed, as far as events have been taken in."""
         return self._closed
 
+    @property
+    def spooling(self) -> bool:
+        """Whether closed windows are on disk."""
+        return self._journal is not None
+
+    @property
+    def offered(self) -> list[Ticket]:
+        """The calls that waited when the round under way began."""
+        return self._view.waiting
+
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
         return sum(len(backlog) for backlog in list(self._backlogs.values()))

@@ -5,17 +5,19 @@ Workers wait for workers, never for a training thread.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from distmetrics.comm.communicator import Communicator
+from distmetrics.comm.communicator import Communicator, name_ranks
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
+from distmetrics.window.stream import NEVER
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
@@ -23,6 +25,10 @@ IDLE = 0.5
 """Seconds between rounds in which nothing waits, at most."""
 GATHERING = 0.25
 """Seconds between rounds while closed windows wait, so that several share a round."""
+SPOOLING = 0.2
+"""Seconds between looks for closed windows to spool while a round is under way."""
+NAMING = 0.4
+"""Seconds in which the ranks that are left notice that one is gone, before the absent are named."""
 SETTLING = 1.0
 """Seconds that rank 0 gives its sinks before a collective call returns."""
 
@@ -58,6 +64,7 @@ class Worker:
         tell: receives what the training thread should learn at its next call: a text to warn of,
             or an error to raise.
         attempt: of the run.
+        raise_lost: a lost peer is told as an error to raise, not as a text.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class Worker:
         writer: Writer | None,
         tell: Callable[[str | DistmetricsError], None],
         attempt: int = 0,
+        raise_lost: bool = False,
     ) -> None:
         self.results = Results(topology)
         self.rounds = 0
@@ -78,16 +86,22 @@ class Worker:
         self._writer = writer
         self._tell = tell
         self._attempt = attempt
+        self._raise_lost = raise_lost
+        self._latest: list[int] = []
         self._schema = Schema()
         self._positions: dict[str, int] = {}
         self._warned: set[str] = set()
         self._wake = threading.Event()
         self._abandoned = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="distmetrics", daemon=True)
+        self._spooler = threading.Thread(target=self._spool, name="distmetrics-spool", daemon=True)
 
     def start(self) -> None:
         """Begin the rounds."""
         self._thread.start()
+        if self._streams.spooling:
+            self._spooler.start()
 
     def wake(self) -> None:
         """Begin the next round at once."""
@@ -106,19 +120,31 @@ class Worker:
     def _run(self) -> None:
         try:
             while not self._abandoned:
-                outcome = drive(self.meet(), self._communicator)
+                try:
+                    outcome = drive(self.meet(), self._communicator)
+                except PeerLostError as error:
+                    if self._meet_again(error):
+                        continue
+                    break
                 if outcome.finished:
                     break
                 self._pause(outcome)
-        except PeerLostError as error:
-            self._fail(self._lost(error))
         except Exception as error:  # noqa: BLE001 - it must reach the training thread, whatever it is
-            self._fail(error)
+            self.failure = error
+            self._tell(_unexpected(error))
         finally:
             self._communicator.close()
             self._release(
-                DistmetricsError("the logger was closed while this call waited for other ranks")
+                self.failure
+                or DistmetricsError("the logger was closed while this call waited for other ranks")
             )
+            self._ended.set()
+            self._streams.close()
+
+    def _spool(self) -> None:
+        """Keep the spool up to date, whatever the rounds wait for."""
+        while not self._ended.wait(SPOOLING):
+            self._streams.collect()
 
     def meet(self) -> Round:
         """One round with the other workers and what follows from it, as a generator."""
@@ -126,6 +152,7 @@ class Worker:
         offer = self._streams.offer(self._positions)
         outcome = yield from run_round(offer, self._schema, self._topology)
         self.rounds += 1
+        self._latest = outcome.latest
         self._streams.settle(outcome, self._schema)
         reduced = self.results.add(outcome.rows)
         if self._writer is not None:
@@ -157,12 +184,12 @@ class Worker:
 
     def _serve(self, outcome: Outcome) -> None:
         """Give the waiting calls what they wait for."""
-        waiting = self._streams.waiting
+        waiting, offered = self._streams.waiting, self._streams.offered
         for ticket in list(waiting):
             ticket.absent = {
                 rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
             }
-            if ticket.stream in outcome.arrived:
+            if ticket in offered and ticket.stream in outcome.arrived:
                 if self._writer is not None:
                     self._writer.drain(SETTLING)
                 waiting.remove(ticket)
@@ -175,20 +202,69 @@ class Worker:
             return  # a closed rank's next round begins when the others' does
         self._wake.wait(GATHERING if self._streams.backlog() else IDLE)
 
-    def _lost(self, error: PeerLostError) -> PeerLostError:
-        left = self._streams.backlog()
+    # --- peers that vanish ---
+
+    def _meet_again(self, error: PeerLostError) -> bool:
+        """Tell that a peer is lost, and wait until all ranks are connected again.
+
+        Returns:
+            Whether they are; False where this rank is to leave.
+        """
+        absent: list[int] | None = None
+        while not self._abandoned:
+            try:
+                missing = self._communicator.regroup(NAMING if absent is None else IDLE)
+                if not missing:
+                    self._recover()
+                    if absent:
+                        self._tell(f"{name_ranks(absent)} can be reached again: the logger goes on")
+                    self.failure = None
+                    return True
+            except PeerLostError as again:
+                missing, error = [], again
+            if absent is None:
+                absent = missing
+                self.failure = self._lost(error, missing)
+                self._tell(self.failure if self._raise_lost else str(self.failure))
+            self._release(self.failure or error)
+            if self._streams.closed:
+                return False
+            self._wake.wait(IDLE)
+            self._wake.clear()
+        return False
+
+    def _lost(self, error: PeerLostError, missing: list[int]) -> PeerLostError:
+        """The error that names the rank, its last step and what waits for it."""
+        rank = missing[0] if missing else None
+        step = self._latest[rank] if rank is not None and self._latest else None
+        keys = self._streams.keys_of("")
+        who = name_ranks(missing) if missing else "a rank"
+        said = "" if step is None or step >= NEVER else f" after step {step}"
+        holds = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
         return PeerLostError(
-            f"{error}; {left} closed windows of this rank were not reduced, and nothing more will "
-            "be written",
-            error.rank,
-            error.step,
-            error.key,
+            f"{who} is lost{said}: {error}. The training goes on; {self._streams.backlog()} closed "
+            f"windows{holds} and those to come {self._keeping}",
+            rank,
+            step,
+            keys[0] if keys else None,
         )
 
-    def _fail(self, error: Exception) -> None:
-        self.failure = error
-        self._tell(str(error) if isinstance(error, PeerLostError) else _unexpected(error))
-        self._release(error)
+    @property
+    def _keeping(self) -> str:
+        if self._streams.spooling:
+            return "wait in the spool, from which `distmetrics merge RUN_DIR` completes the record"
+        return "are kept in memory until the ranks are connected again, for want of a spool"
+
+    def _recover(self) -> None:
+        """Agree again on what a broken round may have left different."""
+        state = {"schema": self._schema.state(), "positions": self._positions}
+        told = [
+            json.loads(part) for part in self._communicator.all_gather(json.dumps(state).encode())
+        ]
+        schema = Schema()
+        schema.unite([peer["schema"] for peer in told])
+        self._schema = schema
+        self._streams.rewind(told[0]["positions"])
 
     def _release(self, error: Exception) -> None:
         self._streams.collect()
