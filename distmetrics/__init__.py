@@ -23,6 +23,7 @@ from distmetrics.errors import (
     PeerLostError,
     PeerTimeoutError,
 )
+from distmetrics.functional import reduce_dict, reduce_scalar_outputs_for_logging
 from distmetrics.logger import Child, Logger
 from distmetrics.record import Record
 from distmetrics.registry import Metric, Registry
@@ -68,6 +69,8 @@ __all__ = [
     "get_world_size",
     "is_main_process",
     "presets",
+    "reduce_dict",
+    "reduce_scalar_outputs_for_logging",
     "setup_distributed",
     "sinks",
     "synchronize",
