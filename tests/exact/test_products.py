@@ -84,6 +84,13 @@ def test_an_integer_by_a_float_is_rounded_once(whole: int, value: float) -> None
         assert result[1] == 3 * 0.1
 
 
+def test_unsigned_integers_by_floats_are_rounded_once() -> None:
+    """The upper half of uint64 is multiplied exactly, too."""
+    top = 2**64 - 1
+    result = exact.product(np.array([top, 3], np.uint64), np.array([0.1, 0.1]))
+    assert result.tolist() == [nearest(top * Fraction(0.1)), 3 * 0.1]
+
+
 def test_infinities_and_nan_multiply_as_ieee_754_says() -> None:
     """Values that are not finite pass through products with integers of any size."""
     values = np.array([math.inf, -math.inf, math.nan, math.inf])
