@@ -52,7 +52,7 @@ def demo(
     """
     _require_packages()
     run_dir = run_dir or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     _train(console, run_dir, nproc, epochs)
     if world_sizes is not None:
         _compare(console, run_dir, world_sizes)

@@ -30,7 +30,7 @@ def run_demo(folder: Path, *options: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("nproc", [1, 2])
+@pytest.mark.parametrize("nproc", [pytest.param(1, marks=pytest.mark.heavy), 2])
 def test_a_run_leaves_equal_values_in_every_file(nproc: int, tmp_path: Path) -> None:
     """Every key of the run is in metrics.jsonl and, as float32, in the event file."""
     output = run_demo(tmp_path, "--nproc", str(nproc), "--epochs", "2")
