@@ -13,7 +13,7 @@ from distmetrics.exchange.topology import Topology
 from distmetrics.record import Record, Value
 from distmetrics.reductions import Counter, State
 from distmetrics.snapshot.table import Key
-from distmetrics.window.stream import step_of
+from distmetrics.window.stream import ordinal_of, step_of
 
 
 class Reduced:
@@ -36,7 +36,7 @@ class Reduced:
         found: dict[str, Value] = {}
         stream = self.row.stream
         nonfinite: dict[str, Value] = {}
-        for key in stream.table:
+        for key in stream.table.keys[: len(self._states)]:
             if key.name in stream.aside:
                 continue
             state = self._states[key.index]
@@ -68,9 +68,16 @@ class Reduced:
         """The step that the record bears."""
         return self.row.steps.last if self.row.steps.size else step_of(self.row.label)
 
-    def record(self, world_size: int, attempt: int) -> Record:
+    def record(
+        self, world_size: int, attempt: int, missing_ranks: Iterable[int] = ()
+    ) -> Record:
         """The record of this row."""
         row = self.row
+        exact_totals = {
+            row.stream.prefix + key: state.to_plain()
+            for key, state in self._totals.items()
+            if not isinstance(self.values.get(row.stream.prefix + key), int)
+        }
         return Record(
             step=self.step,
             first_step=row.steps.first if row.steps.size else self.step,
@@ -81,6 +88,9 @@ class Reduced:
             attempt=attempt,
             logger=row.stream.name or None,
             late=row.late is not None,
+            missing_ranks=tuple(missing_ranks),
+            repeat=ordinal_of(row.label),
+            exact=exact_totals,
         )
 
     @cached_property
@@ -128,8 +138,7 @@ class Results:
             if not row.counters[:, : Counter.REPLICA].any():
                 continue
             again = row.label <= seen.get(row.stream.name, -1)
-            totals = {} if again else self._add_totals(row)
-            reduced = Reduced(row, self._topology, totals)
+            reduced = Reduced(row, self._topology, self._running(row, again))
             self._last[row.stream.name] = reduced
             self._note_latest(reduced)
             added.append(reduced)
@@ -155,8 +164,13 @@ class Results:
                 }
         return found
 
-    def _add_totals(self, row: Row) -> dict[str, State]:
-        """The running totals up to this row."""
+    def continue_from(self, stream: str, label: int, totals: Mapping[str, State]) -> None:
+        """Go on after rows that were reduced before: their last label, and their totals."""
+        self._labels[stream] = label
+        self._totals[stream] = dict(totals)
+
+    def _running(self, row: Row, again: bool) -> dict[str, State]:
+        """The running totals up to this row, to which it is added unless it comes again."""
         cumulative = [
             key
             for key in row.stream.table.keys[: len(row.counters)]
@@ -166,6 +180,8 @@ class Results:
             return {}
         totals = self._totals.setdefault(row.stream.name, {})
         for key in cumulative:
+            if again and key.name in totals:
+                continue
             state = _state(row, key)
             before = totals.get(key.name)
             totals[key.name] = state if before is None else before.merged(state)

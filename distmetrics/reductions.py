@@ -123,6 +123,22 @@ class State:
             self.steps + other.steps,
         )
 
+    def to_plain(self) -> dict[str, Any]:
+        """The state as plain Python values; exact sums, which may be long, as hex strings."""
+        return {
+            "units": [hex(unit) for unit in self.units],
+            "lo": self.lo,
+            "counters": list(self.counters),
+            "maxes": list(self.maxes),
+            "steps": self.steps,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> State:
+        """The state that `to_plain` wrote."""
+        units = [int(unit, 16) for unit in plain["units"]]
+        return cls(units, plain["lo"], plain["counters"], plain["maxes"], plain["steps"])
+
     def _one(self) -> int:
         shift = 32 * (exact.UNIT_LIMB - self.lo)
         if shift < 0:

@@ -32,7 +32,7 @@ from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import Schema, StreamSchema
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import NEVER, Window, label_of, limb_range, step_of
+from distmetrics.window.stream import NEVER, Window, label_of, limb_range, mark_of, step_of
 
 Int64Array = NDArray[np.int64]
 MOST = 64
@@ -61,7 +61,7 @@ class Offered:
 
     Attributes:
         every: steps of a window; None: one window until a flush.
-        own_steps: whether this rank lets the stream count its steps by itself.
+        pace: what this rank knows of the stream's steps, as `Pace`.
         watermark: the first label that this rank may still close.
         idle: whether nothing is open, so that the watermark may be raised.
         windows: the oldest closed windows that have not been reduced, by label, up to `MOST`; they
@@ -71,7 +71,7 @@ class Offered:
     """
 
     every: int | None
-    own_steps: bool
+    pace: int
     watermark: int
     idle: bool
     windows: Mapping[int, Window]
@@ -210,7 +210,7 @@ def _needs_exchange(offered: Offered, stream: StreamSchema | None, aside: bool) 
     """Whether this rank has something of a stream that the header cannot say."""
     if aside:
         return False
-    if stream is None or stream.every != offered.every or offered.own_steps > stream.own_steps:
+    if stream is None or stream.every != offered.every or offered.pace & ~stream.pace:
         return True
     return bool(stream.unknown(offered.table)) or _is_irregular(offered)
 
@@ -238,7 +238,7 @@ def _state(offer: Offer, schema: Schema) -> bytes:
         keys = StreamSchema(name, offered.every) if known is None else known
         streams[name] = {
             "every": offered.every,
-            "own_steps": offered.own_steps,
+            "pace": int(offered.pace),
             "keys": keys.unknown(offered.table),
             "watermark": offered.watermark,
             "idle": offered.idle,
@@ -328,7 +328,7 @@ def _ready(stream: StreamSchema, found: _Pending) -> list[tuple[int, tuple[int, 
         return [(label, late) for label, late in found.labels.items() if label < limit]
     if found.oldest >= found.watermark or stream.every is None:
         return []
-    stride = label_of(stream.every)
+    stride = mark_of(stream.every)
     most = found.oldest + stride * (MOST + 1)
     return [(label, ()) for label in range(found.oldest, min(found.watermark, most), stride)]
 

@@ -57,7 +57,7 @@ class StreamSchema:
     Attributes:
         name: the child's name, "" for the logger itself.
         every: steps of a window; None: one window until a flush.
-        own_steps: some rank counts its steps by itself, apart from the parent's.
+        pace: what any rank knows of its steps, as `Pace`.
         table: the agreed keys; their order is that of the messages.
         declarations: what was said of each key.
         aside: keys that were declared in two ways; what is logged under them is left out.
@@ -66,7 +66,7 @@ class StreamSchema:
 
     name: str
     every: int | None
-    own_steps: bool = False
+    pace: int = 0
     table: KeyTable = field(default_factory=KeyTable)
     declarations: dict[str, Declaration] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)
@@ -151,7 +151,7 @@ class Schema:
         """Take in what every rank said, in rank order; the conflicts, as texts.
 
         Args:
-            said_by: for each rank its streams: name to ``{"every", "own_steps", "keys"}``.
+            said_by: for each rank its streams: name to ``{"every", "pace", "keys"}``.
         """
         conflicts = []
         for name in dict.fromkeys(name for said in said_by for name in said):
@@ -165,7 +165,7 @@ class Schema:
             {
                 "name": stream.name,
                 "every": stream.every,
-                "own_steps": stream.own_steps,
+                "pace": stream.pace,
                 "keys": stream.declarations,
                 "aside": sorted(stream.aside),
                 "stream_aside": stream.name in self.aside,
@@ -183,7 +183,7 @@ class Schema:
                 stream = self._streams.setdefault(
                     said["name"], StreamSchema(said["name"], said["every"])
                 )
-                stream.own_steps |= said["own_steps"]
+                stream.pace |= said["pace"]
                 stream.aside |= set(said["aside"])
                 for key, declaration in said["keys"].items():
                     if key not in stream.declarations:
@@ -209,7 +209,8 @@ class Schema:
             return [f"child {name!r} was made in two ways: {ways}; it is set aside"]
         if known is None:
             known = self._streams[name] = StreamSchema(name, next(iter(every)))
-        known.own_steps |= any(stream["own_steps"] for stream in given.values())
+        for stream in given.values():
+            known.pace |= stream["pace"]
         conflicts = []
         for key in dict.fromkeys(key for stream in given.values() for key in stream["keys"]):
             ranks = {rank: s["keys"][key] for rank, s in given.items() if key in s["keys"]}

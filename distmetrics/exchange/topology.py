@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,10 +16,21 @@ from distmetrics.errors import InvalidValue
 class Mesh(Protocol):
     """What is used of `torch.distributed.device_mesh.DeviceMesh`."""
 
-    mesh: Any
-    """the ranks, as a tensor or array with one dimension for each name"""
+    @property
+    def mesh(self) -> Any:
+        """The ranks, as a tensor or array with one dimension for each name."""
 
-    mesh_dim_names: tuple[str, ...] | None
+    @property
+    def mesh_dim_names(self) -> tuple[str, ...] | None:
+        """The names of the dimensions."""
+
+
+@dataclass(frozen=True)
+class RecordedMesh:
+    """A mesh as a run's description holds it: names and nested lists of ranks."""
+
+    mesh: Any
+    mesh_dim_names: tuple[str, ...]
 
 
 class Topology:
@@ -49,6 +61,12 @@ class Topology:
     def _ranks(self) -> NDArray[np.int64]:
         assert self._mesh is not None
         return np.asarray(self._mesh.mesh, dtype=np.int64)
+
+    def recorded(self) -> dict[str, Any] | None:
+        """The mesh as JSON-able values, of which `RecordedMesh` makes it again; None: no mesh."""
+        if self._mesh is None:
+            return None
+        return {"mesh": self._ranks.tolist(), "mesh_dim_names": list(self.names)}
 
     def check(self, dimensions: Sequence[str], key: str) -> None:
         """Raise `InvalidValue` where a key is replicated over a dimension that does not exist."""

@@ -26,14 +26,14 @@ from distmetrics.errors import (
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.clock import Clock
-from distmetrics.logger.rundir import RunDirectory
 from distmetrics.logger.startup import agree_on_start
 from distmetrics.record import Value
 from distmetrics.registry import Registry
+from distmetrics.rundir import RunDirectory
 from distmetrics.sinks import Run, SinkSpec, make_sinks
 from distmetrics.snapshot import Snapshotter
-from distmetrics.spool.journal import Journal
 from distmetrics.snapshot.staging import Staging
+from distmetrics.spool.journal import Journal
 from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
 from distmetrics.worker.worker import Worker
 from distmetrics.worker.writer import Writer
@@ -96,7 +96,9 @@ class Core:
         self._directory: RunDirectory | None = None
         try:
             self._topology = Topology(communicator.rank, communicator.world_size, mesh)
-            self._directory = agree_on_start(communicator, registry, run_dir, every, config)
+            self._directory = agree_on_start(
+                communicator, registry, run_dir, every, config, self._topology.recorded()
+            )
             _check_replicas(registry, self._topology)
             self._streams = Streams(self._journal(spool_dir), self.warn)
         except BaseException:

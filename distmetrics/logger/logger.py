@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.exchange.topology import Mesh
 from distmetrics.logger.core import Core
-from distmetrics.logger.rundir import SPOOL
 from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
+from distmetrics.rundir import SPOOL
 from distmetrics.sinks import SinkSpec
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any
 
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import InvalidValue, RunDirError
-from distmetrics.logger.rundir import RunDirectory
 from distmetrics.registry import Registry
+from distmetrics.rundir import RunDirectory
 
 
 def agree_on_start(
@@ -19,6 +19,7 @@ def agree_on_start(
     run_dir: Path | None,
     every: int | None,
     config: Mapping[str, Any],
+    mesh: Mapping[str, Any] | None,
 ) -> RunDirectory | None:
     """Compare what the ranks want, and open the run directory on rank 0.
 
@@ -47,7 +48,7 @@ def agree_on_start(
     if communicator.rank == 0:
         try:
             directory = RunDirectory(run_dir)
-            directory.describe(registry, config, communicator.world_size, every)
+            directory.describe(registry, config, communicator.world_size, every, mesh)
         except RunDirError as error:
             failure = str(error).encode()
             if directory is not None:

@@ -105,6 +105,7 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
         else:
             slot.lanes = slot.lanes.grown(rows, keys, fields)
             slot.lanes.merge(lanes, table)
+            exact.normalize(slot.lanes.sums)  # keeps the room that sums over ranks need
         slot.pending, slot.waiting = [], 0
 
 

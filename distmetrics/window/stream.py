@@ -5,11 +5,14 @@ order, by the worker alone, and says which windows are closed and what it may st
 
 *Labels.* A window's label is the last step it covers. Several windows may end at the same step (an
 evaluation that is run twice), so that a label is the step and an ordinal below it, in one integer:
-``step << ORDINAL_BITS | ordinal``. The *watermark* is the first label this rank may still close.
+``step << ORDINAL_BITS | ordinal``. A window has the middle ordinal; before and after it there is
+room for windows that hold nothing but late steps. The *watermark* is the first label that this
+rank may still close: what the others may rely on.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -23,21 +26,49 @@ from distmetrics.window.lanes import Lanes, Slot, fold
 
 ORDINAL_BITS = 12
 MAX_STEP = 1 << (62 - ORDINAL_BITS)
-NEVER = 1 << 62
+NEVER = (1 << 63) - 1
 """The watermark of a stream that is closed: no label reaches it."""
+_MIDDLE = 1 << (ORDINAL_BITS - 1)
 FOLD_AT = 256
 """Snapshots of an open window that wait to be folded, at most; one with arrays counts more."""
 _ELEMENTS = 1 << 12
 
 
 def label_of(step: int) -> int:
-    """The label of the first window that ends at `step`."""
+    """The label of the window that ends at `step`."""
+    return step << ORDINAL_BITS | _MIDDLE
+
+
+def mark_of(step: int) -> int:
+    """The watermark of a rank that adds nothing below `step` any more."""
     return step << ORDINAL_BITS
 
 
 def step_of(label: int) -> int:
     """The last step that the window of this label covers."""
     return label >> ORDINAL_BITS
+
+
+def first_step(watermark: int) -> int:
+    """The first step that a rank of this watermark may still add to."""
+    return (watermark + _MIDDLE - 1) >> ORDINAL_BITS
+
+
+class Pace(enum.IntFlag):
+    """What is known of a child's steps; both once its steps have been of both kinds."""
+
+    FOLLOWS = 1
+    """they are its parent's, or later"""
+    OWN = 2
+    """they are its own (epochs, batches of an evaluation), and below its parent's"""
+
+
+def ordinal_of(label: int) -> int:
+    """What tells windows that end at the same step apart: ``label - label_of(step_of(label))``.
+
+    0 for the regular window, 1 for the next one, and so on.
+    """
+    return label - label_of(step_of(label))
 
 
 class Steps:
@@ -150,7 +181,7 @@ class Stream:
         self.watermark = promised
         self._closed: dict[int, Window] = {}
         self.latest = -1
-        self.own_steps = False
+        self.pace = Pace(0)
         self._open: Window | None = None
         self._last_label = -1
         self._cut = 0
@@ -187,7 +218,7 @@ class Stream:
         if self.every is None:
             self._flush_all(step, now)
             return
-        at = step_of(self.watermark)
+        at = first_step(self.watermark)
         window = self._open
         if step < at:
             if window is not None and not window.steps:
@@ -195,24 +226,28 @@ class Stream:
             return
         if window is not None:
             self._close(label_of(min(self._grid_end(at), step)), now)
-        self.watermark = max(self.watermark, label_of(step + 1))
+        self.watermark = max(self.watermark, label_of(step) + 1)
         self._cut = step + 1
 
-    def end(self, now: float) -> None:
-        """Close what is open, at the end of its grid, and promise nothing more at all."""
+    def end(self, parent: int, now: float) -> None:
+        """Close what is open, at the end of its grid, and promise nothing more at all.
+
+        Args:
+            parent: the latest step of the parent, -1 for none: where a child without a grid ends.
+            now: the rank's clock.
+        """
         if self._open is not None:
-            at = step_of(self.watermark)
-            if self.every is None:
-                self._name_steps(self._open, at)
-                self._close(self.watermark, now)
-            else:
+            at = first_step(self.watermark)
+            if self.every is not None:
                 self._close(label_of(self._grid_end(at)), now)
+            else:
+                self._flush_all(parent if parent >= 0 else max(self.latest, at), now)
         self.watermark = NEVER
 
     def promise(self, step: int) -> None:
         """Promise nothing below `step`, where nothing is open."""
         if self._open is None:
-            self.watermark = max(self.watermark, label_of(step))
+            self.watermark = max(self.watermark, mark_of(step))
 
     def take_closed(self) -> dict[int, Window]:
         """The windows closed since the last call, by label, folded and ready to be offered."""
@@ -240,7 +275,7 @@ class Stream:
     # --- windows on a grid ---
 
     def _is_late(self, step: int) -> bool:
-        at = step_of(self.watermark)
+        at = first_step(self.watermark)
         if step >= at:
             return False
         window = self._open
@@ -251,21 +286,21 @@ class Stream:
 
     def _pass(self, step: int, now: float) -> None:
         """Close the open window if `step` lies beyond it; raise the watermark."""
-        at = step_of(self.watermark)
+        at = first_step(self.watermark)
         if step > self._grid_end(at) and self._open is not None:
             self._close(label_of(self._grid_end(at)), now)
-        self.watermark = max(self.watermark, label_of(step))
+        self.watermark = max(self.watermark, mark_of(step))
 
     def _grid_end(self, step: int) -> int:
         assert self.every is not None
         return (step // self.every + 1) * self.every - 1
 
     def _close_late(self, now: float) -> None:
-        """Close a window that holds late steps only, after the last label before the watermark."""
-        before = step_of(self.watermark) - 1
-        label = max(self._last_label, label_of(before)) + 1
-        if label < label_of(before + 1):  # else it waits for the next window
+        """Close a window that holds late steps only, at the watermark."""
+        label = self.watermark
+        if label != label_of(first_step(label)):  # else it waits for that window
             self._close(label, now)
+            self.watermark = label + 1
 
     # --- one window until a flush ---
 

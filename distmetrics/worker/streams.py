@@ -20,7 +20,7 @@ from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.journal import Journal, Place
-from distmetrics.window.stream import NEVER, Stream, Window, label_of, step_of
+from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
 
 _LOG = logging.getLogger("distmetrics")
@@ -91,7 +91,7 @@ class _Promise(NamedTuple):
     """What a rank says of one of its streams."""
 
     every: int | None
-    own_steps: bool
+    pace: Pace
     watermark: int
     idle: bool
     latest: int
@@ -165,13 +165,13 @@ class Streams:
     def _look(self) -> _View:
         """What this rank promises now, after what it has closed."""
         for stream in self._streams.values():
-            if self._follows_parent(stream):
+            if not stream.pace & Pace.OWN and self._follows_parent(self._agreed.get(stream.name)):
                 stream.promise(self._reached)
         for agreed in self._agreed.values():
             self._promise(agreed)
         return _View(
             {
-                name: _Promise(s.every, s.own_steps, s.watermark, s.idle, s.latest)
+                name: _Promise(s.every, s.pace, s.watermark, s.idle, s.latest)
                 for name, s in self._streams.items()
             },
             {name: p for name, p in self._promised.items() if name not in self._streams},
@@ -200,7 +200,7 @@ class Streams:
             )
             return places
         root = marks.get("", 0)
-        self.spooled_step = view.streams[""].latest if root >= NEVER else step_of(root) - 1
+        self.spooled_step = view.streams[""].latest if root >= NEVER else first_step(root) - 1
         return places
 
     # --- the worker's side ---
@@ -218,7 +218,7 @@ class Streams:
             windows = self._backlogs[name].next(self._journal)
             streams[name] = Offered(
                 promise.every,
-                promise.own_steps,
+                promise.pace,
                 promise.watermark,
                 promise.idle,
                 windows,
@@ -313,12 +313,16 @@ class Streams:
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
             stream = self._streams[event.stream]
-            stream.own_steps |= event.own_step
+            if stream.every is not None:
+                self._note_pace(stream, event.step, event.own_step)
             stream.log(event.step, event.snapshot, event.now)
             if not event.stream and event.step is not None:
                 self._reached = max(self._reached, event.step)
         elif isinstance(event, Flushed):
-            self._streams[event.stream].flush(event.step, event.now)
+            stream = self._streams[event.stream]
+            if stream.every is None:
+                self._note_pace(stream, event.step, own=False)
+            stream.flush(event.step, event.now)
             if event.ticket is not None:
                 self.waiting.append(event.ticket)
         elif isinstance(event, Opened):
@@ -328,27 +332,35 @@ class Streams:
             )
         else:
             for stream in self._streams.values():
-                stream.end(event.now)
+                stream.end(self._reached if stream.name else -1, event.now)
             self._closed = True
 
-    def _follows_parent(self, stream: Stream) -> bool:
-        """Whether a stream with nothing open promises what its parent has reached.
+    def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
+        """Learn from a call whether a child's steps are those of its parent."""
+        if not stream.name or stream.name.startswith(COLLECTIVE):
+            return
+        if own:
+            stream.pace |= Pace.OWN
+        elif step is not None and self._reached >= 0:
+            stream.pace |= Pace.OWN if step < self._reached else Pace.FOLLOWS
 
-        So that an evaluation on some ranks alone does not wait for the end of the others.
+    def _follows_parent(self, agreed: StreamSchema | None) -> bool:
+        """Whether a child with nothing open promises what its parent has reached.
+
+        So that an evaluation on some ranks alone does not wait for the end of the others. Not
+        before a rank has shown that its steps are its parent's, since what comes below a promise
+        is late.
         """
-        if not stream.name or stream.name.startswith(COLLECTIVE) or self._reached < 0:
-            return False
-        return stream.every is None or (stream.latest >= 0 and not stream.own_steps)
+        return agreed is not None and agreed.pace == Pace.FOLLOWS and self._reached >= 0
 
     def _promise(self, agreed: StreamSchema) -> None:
         """What this rank promises for a stream that it has not made."""
         name = agreed.name
         if name in self._streams or not name:
             return
+        promised = self._promised.get(name, 0)
         if self._closed:
-            self._promised[name] = NEVER
-        elif name.startswith(COLLECTIVE) or self._reached < 0:
-            self._promised.setdefault(name, 0)
-        elif agreed.every is None or not agreed.own_steps:
-            reached = label_of(self._reached)
-            self._promised[name] = max(self._promised.get(name, 0), reached)
+            promised = NEVER
+        elif self._follows_parent(agreed):
+            promised = max(promised, mark_of(self._reached))
+        self._promised[name] = promised

@@ -39,19 +39,11 @@ class RunDirectory:
         self._lock: TextIO | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = (path / _LOCK).open("a")
         except OSError as error:
             raise RunDirError(
                 f"run_dir {str(path)!r} cannot be used: {error.strerror or error}"
             ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
-            raise RunDirError(
-                f"run_dir {str(path)!r} is written to by another process; "
-                "give every run a directory of its own"
-            ) from error
+        self._lock = lock(path)
         held = [name for name in (METRICS, DESCRIPTION) if (path / name).exists()]
         if held:
             self.close()
@@ -61,7 +53,12 @@ class RunDirectory:
             )
 
     def describe(
-        self, registry: Registry, config: Mapping[str, Any], world_size: int, every: int | None
+        self,
+        registry: Registry,
+        config: Mapping[str, Any],
+        world_size: int,
+        every: int | None,
+        mesh: Mapping[str, Any] | None,
     ) -> None:
         """Write ``run.json``: what is needed to read the records. It holds no environment.
 
@@ -71,7 +68,9 @@ class RunDirectory:
         description = {
             "world_size": world_size,
             "attempt": 0,
+            "attempts": [{"attempt": 0, "world_size": world_size}],
             "every": every,
+            "mesh": mesh,
             "registry": registry.declarations(),
             "default": registry.default,
             "strict": registry.strict,
@@ -98,6 +97,29 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def lock(path: Path) -> TextIO:
+    """Keep other writers out of a run directory until the returned file is closed.
+
+    Raises:
+        RunDirError: another process writes to it, or the lock file cannot be made.
+    """
+    try:
+        file = (path / _LOCK).open("a")
+    except OSError as error:
+        raise RunDirError(
+            f"run_dir {str(path)!r} cannot be used: {error.strerror or error}"
+        ) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise RunDirError(
+            f"run_dir {str(path)!r} is written to by another process; "
+            "give every run a directory of its own"
+        ) from error
+    return file
 
 
 def _plain(value: Any) -> Any:
