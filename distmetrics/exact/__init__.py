@@ -19,7 +19,17 @@ https://arxiv.org/abs/1505.05571 (the small superaccumulator).
 """
 
 from distmetrics.exact.encode import BITS, LIMBS, UNIT_LIMB
-from distmetrics.exact.limbs import Limbs, add, decode, dense, merge, normalize, take, zeros
+from distmetrics.exact.limbs import (
+    Limbs,
+    add,
+    decode,
+    dense,
+    from_units,
+    merge,
+    normalize,
+    take,
+    zeros,
+)
 from distmetrics.exact.order import from_order_image, order_image
 from distmetrics.exact.products import exact_terms, product
 from distmetrics.exact.rounding import quotient, root_of_ratio, to_float, to_int
@@ -34,6 +44,7 @@ __all__ = [
     "dense",
     "exact_terms",
     "from_order_image",
+    "from_units",
     "merge",
     "normalize",
     "order_image",

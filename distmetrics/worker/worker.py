@@ -90,6 +90,7 @@ class Worker:
         self._latest: list[int] = []
         self._schema = Schema()
         self._positions: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
         self._warned: set[str] = set()
         self._wake = threading.Event()
         self._abandoned = False
@@ -170,7 +171,9 @@ class Worker:
         ]
         writer.write(records)
         for row in rows:
-            self._positions[row.stream.name] = row.label
+            self._reached[row.stream.name] = row.label
+        if writer.committed:  # only then may the others forget it
+            self._positions = dict(self._reached)
 
     def _report(self, outcome: Outcome) -> None:
         for text in outcome.conflicts:
