@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from distmetrics import exact
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.exchange.topology import Topology
 from distmetrics.record import Record, Value
-from distmetrics.reductions import Counter, State
+from distmetrics.reductions import Counter, Number, State
 from distmetrics.snapshot.table import Key
 from distmetrics.window.stream import ordinal_of, step_of
 
@@ -44,19 +47,35 @@ class Reduced:
                 continue
             name = stream.prefix + key.name
             merged = self._totals.get(key.name, state)
-            value = key.reduction.value(merged, self, key.metric.nonfinite)
+            rest = _Rest(self, key.metric.nonfinite == "skip")
+            value = key.reduction.value(merged, rest, key.metric.nonfinite)
             if value is not None:
                 found[name] = value
-            if state.nonfinite:
+            if state.nonfinite and not key.reduction.virtual:
                 nonfinite[f"{name}/nonfinite"] = state.nonfinite
         return found | nonfinite
 
     def state(self, key: str) -> State | None:
-        """The merged state of a key, under the name used in the call."""
+        """The merged state of a key, under the name used in the call; None: nobody logged it."""
         known = self.row.stream.table.get(key)
         if known is None or known.index >= len(self._states) or key in self.row.stream.aside:
             return None
-        return self._states[known.index]
+        state = self._states[known.index]
+        return state if state.present else None
+
+    def total(self, key: str, skip: bool = False) -> Number | None:
+        """The sum of a key in this row, under the name used in the call; None: nobody logged it.
+
+        Args:
+            key: of a reduction that is a sum.
+            skip: leave NaN and infinities out, even where the key's own declaration does not.
+        """
+        known, state = self.row.stream.table.get(key), self.state(key)
+        if known is None or state is None:
+            return None
+        if state.nonfinite and not (skip or known.metric.nonfinite == "skip"):
+            return state.limit()
+        return state.total() if state.counters[Counter.COUNT] else math.nan
 
     def holders(self, key: str) -> int:
         """How many ranks hold data of their own for the key."""
@@ -68,9 +87,7 @@ class Reduced:
         """The step that the record bears."""
         return self.row.steps.last if self.row.steps.size else step_of(self.row.label)
 
-    def record(
-        self, world_size: int, attempt: int, missing_ranks: Iterable[int] = ()
-    ) -> Record:
+    def record(self, world_size: int, attempt: int, missing_ranks: Iterable[int] = ()) -> Record:
         """The record of this row."""
         row = self.row
         exact_totals = {
@@ -95,21 +112,39 @@ class Reduced:
 
     @cached_property
     def _states(self) -> list[State]:
-        row = self.row
-        steps = 1 if row.stream.every is None else max(1, row.steps.size)
-        units = exact.decode(row.digits, row.lo)
-        counters = row.counters.tolist()
-        maxes = row.maxes.tolist()
-        return [
-            State(
-                units[key.row : key.row + key.reduction.sums],
-                row.lo,
-                counters[key.index],
-                maxes[key.field : key.field + key.reduction.maxes],
-                steps,
-            )
-            for key in row.stream.table.keys[: len(counters)]
-        ]
+        return row_states(self.row)
+
+
+def row_states(row: Row) -> list[State]:
+    """The states of the keys that a row covers, in the order of its table."""
+    steps = 1 if row.stream.every is None else max(1, row.steps.size)
+    units = exact.decode(row.digits, row.lo)
+    counters = row.counters.tolist()
+    maxes = row.maxes.tolist()
+    return [
+        State(
+            units[key.row : key.row + key.reduction.sums],
+            row.lo,
+            counters[key.index],
+            maxes[key.field : key.field + key.reduction.maxes],
+            steps,
+        )
+        for key in row.stream.table.keys[: len(counters)]
+    ]
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """A row as it is seen by a key that is made from other keys."""
+
+    row: Reduced
+    skip: bool
+
+    def total(self, key: str) -> Number | None:
+        return self.row.total(key, self.skip)
+
+    def holders(self, key: str) -> int:
+        return self.row.holders(key)
 
 
 class Results:
@@ -143,6 +178,10 @@ class Results:
             self._note_latest(reduced)
             added.append(reduced)
         return added
+
+    def totals(self, stream: str) -> dict[str, Any]:
+        """The running totals of a stream, as plain values."""
+        return {key: state.to_plain() for key, state in self._totals.get(stream, {}).items()}
 
     def last(self, stream: str) -> dict[str, Value]:
         """The values of the stream's last row; empty before the first."""

@@ -106,6 +106,12 @@ def interface_of(address: str) -> str | None:
     return None
 
 
+def interface_towards(host: str | None) -> str | None:
+    """The network interface on the way to `host`; None if there is none but the loopback."""
+    here = None if host is None else local_address(resolve_address(host))
+    return None if here is None else interface_of(here)
+
+
 def network_id() -> str:
     """A text that is the same for processes that reach each other over one loopback.
 

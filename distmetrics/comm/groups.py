@@ -26,7 +26,7 @@ from distmetrics.comm.rendezvous import (
     serve_or_join,
     uses_agent_store,
 )
-from distmetrics.comm.roll_call import call_roll, meeting, payloads
+from distmetrics.comm.roll_call import call_roll, linger, meeting, payloads
 from distmetrics.comm.world import default_group
 from distmetrics.errors import InvalidValue, LaunchError, PeerLostError
 
@@ -197,7 +197,7 @@ def init_process_group(
     name = f"distmetrics/independent/{payloads(own, world_size)[0]}"
     if backend is None:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    return assemble(
+    group = assemble(
         own,
         name,
         rank,
@@ -206,6 +206,8 @@ def init_process_group(
         timeout=timedelta(seconds=seconds),
         options=pg_options,
     )
+    linger(own, world_size)
+    return group
 
 
 def _check_place(rank: int, world_size: int) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics.comm.communicator import Op
-from distmetrics.exchange.doubts import find_doubts
+from distmetrics.exchange.doubts import Warnings, find_doubts
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import Schema, StreamSchema
 from distmetrics.exchange.topology import Topology
@@ -353,6 +353,18 @@ def _reduce(
         windows = {} if offered is None else offered.windows
         table = KeyTable() if offered is None else offered.table
         messages.append(Message(stream, list(group), windows, table, limbs, topology))
+    outcome.warnings = yield from merge_lanes(messages, topology)
+    return [row for message in messages for row in message.rows()]
+
+
+def merge_lanes(
+    messages: Sequence[Message], topology: Topology
+) -> Generator[AllReduce | AllGather, Any, Warnings]:
+    """Add up the ranks' messages and settle what is in doubt; what a user should know.
+
+    Collective: 2 all-reduces, and an all-gather where something is in doubt.
+    """
+    warnings: Warnings = []
     sums = yield AllReduce(np.concatenate([message.sums() for message in messages]), Op.SUM)
     maxes = yield AllReduce(np.concatenate([message.maxes() for message in messages]), Op.MAX)
     for message in messages:
@@ -362,5 +374,5 @@ def _reduce(
         told = yield AllGather(json.dumps([doubt.mine() for doubt in doubts]).encode())
         peers = [json.loads(payload) for payload in told]
         for index, doubt in enumerate(doubts):
-            outcome.warnings += doubt.settle([peer[index] for peer in peers], topology)
-    return [row for message in messages for row in message.rows()]
+            warnings += doubt.settle([peer[index] for peer in peers], topology)
+    return warnings

@@ -12,31 +12,49 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import connect, current, name_ranks
 from distmetrics.errors import (
+    DeclarationConflict,
     DistmetricsError,
     DistmetricsWarning,
     InvalidValue,
     NotInitialized,
     PeerTimeoutError,
+    RunDirError,
 )
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.clock import Clock
 from distmetrics.logger.startup import agree_on_start
 from distmetrics.record import Value
+from distmetrics.reductions import make
 from distmetrics.registry import Registry
-from distmetrics.rundir import RunDirectory
+from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import Run, SinkSpec, make_sinks
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.staging import Staging
+from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.journal import Journal
-from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
+from distmetrics.window.stream import step_of
+from distmetrics.worker.checkpoint import STATE, check, totals_of
+from distmetrics.worker.streams import (
+    Ended,
+    Event,
+    Flushed,
+    Logged,
+    Opened,
+    Restored,
+    Streams,
+    Ticket,
+)
 from distmetrics.worker.worker import Worker
 from distmetrics.worker.writer import Writer
+
+if TYPE_CHECKING:
+    from distmetrics.logger.scope import Scope
 
 _LOG = logging.getLogger("distmetrics")
 DISABLED = "DISTMETRICS_DISABLED"
@@ -61,6 +79,7 @@ class Core:
         *,
         mesh: Mesh | None,
         config: Mapping[str, Any],
+        resume: Resume,
         lenient: bool,
         on_step_regress: str,
         peer_timeout: float,
@@ -86,6 +105,11 @@ class Core:
         self._scopes: dict[str, Snapshotter] = {}
         self._streams = Streams(None, self.warn)
         self._reduced = itertools.count()
+        self._states = itertools.count()
+        self._entered: dict[str, Scope] = {}
+        self._past: dict[str, Any] = {}
+        self._saved: dict[str, Any] = {}
+        self._logged = False
         self._root_high: Callable[[], int] = lambda: -1
         self._pid = os.getpid()
         if self.disabled:
@@ -96,42 +120,68 @@ class Core:
         self._directory: RunDirectory | None = None
         try:
             self._topology = Topology(communicator.rank, communicator.world_size, mesh)
-            self._directory = agree_on_start(
-                communicator, registry, run_dir, every, config, self._topology.recorded()
+            start = agree_on_start(
+                communicator,
+                registry,
+                run_dir,
+                every,
+                config,
+                self._topology.recorded(),
+                resume,
             )
+            self._directory = start.directory
+            self._past = start.past
             _check_replicas(registry, self._topology)
-            self._streams = Streams(self._journal(spool_dir), self.warn)
+            self._streams = Streams(self._journal(spool_dir, start.attempt), self.warn)
         except BaseException:
             communicator.close()
             raise
         self._writer = None
         if communicator.rank == 0:
             name = "distmetrics" if run_dir is None else run_dir.resolve().name
-            run = Run(run_dir, name, registry, config, communicator.world_size)
-            self._writer = Writer(named, run, self.warn)
+            found = {} if start.directory is None else start.directory.sinks
+            run = Run(
+                run_dir,
+                name,
+                registry,
+                config,
+                communicator.world_size,
+                start.attempt,
+                state=found,
+            )
+            self._writer = Writer(named, run, self.warn, self._remember)
         self._worker = Worker(
             self._streams,
             communicator,
             self._topology,
             self._writer,
             self.told.append,
+            start.attempt,
             raise_lost=raise_lost,
         )
         self._worker.start()
         atexit.register(self._close_at_exit)
 
-    def _journal(self, folder: Path | None) -> Journal | None:
+    def _journal(self, folder: Path | None, attempt: int) -> Journal | None:
         """This rank's spool; None where there is none, or it cannot be made."""
         if folder is None:
             return None
         try:
-            return Journal(folder, self._topology.rank)
+            return Journal(folder, self._topology.rank, attempt)
         except OSError as error:
             self.warn(
                 f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
                 "that are not reduced yet are lost if this process dies"
             )
             return None
+
+    def _remember(self, sinks: Mapping[str, Any]) -> None:
+        """Keep what finds the sinks' own runs again after a restart."""
+        if self._directory is not None:
+            try:
+                self._directory.remember(sinks)
+            except RunDirError as error:
+                self.warn(str(error))
 
     # --- the training thread's side ---
 
@@ -150,6 +200,7 @@ class Core:
     def push(self, event: Event) -> None:
         """Hand an event to the worker."""
         if not self.disabled:
+            self._logged |= isinstance(event, Logged)
             self._streams.push(event)
 
     def check_open(self) -> None:
@@ -204,6 +255,72 @@ class Core:
             f"peer_timeout={self._peer_timeout:g} s; every rank must call it",
             tuple(absent),
         )
+
+    # --- checkpoints ---
+
+    def state(self) -> dict[str, Any]:
+        """The state to go on from; see `Logger.state_dict`."""
+        if self.disabled:
+            return {}
+        with self.lock:
+            self.check_open()
+            self.open(STATE, None)
+            self.staging.copy()
+            ticket = Ticket(STATE)
+            self.push(Flushed(STATE, next(self._states), self.clock.now(), ticket))
+        state = self.wait(ticket, self._root_high(), "state_dict")
+        self.tell()
+        return state
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; see `Logger.load_state_dict`."""
+        if self.disabled:
+            return
+        check(state)
+        with self.lock:
+            self.check_open()
+            if self._logged:
+                raise InvalidValue(
+                    "load_state_dict comes after something was logged; load the state first"
+                )
+            self._past = {}
+            self._saved = dict(state["streams"])
+            for scope in self._entered.values():
+                self._restore(scope)
+
+    def enter(self, scope: Scope) -> None:
+        """A scope was made; it goes on where a state or an earlier attempt left its stream."""
+        self._entered[scope.name] = scope
+        if not self.disabled:
+            self._restore(scope)
+
+    def _restore(self, scope: Scope) -> None:
+        saved = self._saved.get(scope.name)
+        past = self._past.get(scope.name)
+        if saved is not None:
+            table = self._scopes[scope.name].table
+            for part in saved["open"]:
+                for name, entry in part["keys"].items():
+                    self._declare(table, name, prefix_of(scope.name), entry["declaration"])
+            self._worker.results.continue_from(scope.name, -1, totals_of(saved))
+            self.push(Restored(scope.name, saved, self._topology, self.clock.now()))
+            scope.restore(saved["latest"], step_of(saved["watermark"]))
+        elif past is not None:
+            self._worker.results.continue_from(scope.name, -1, totals_of(past))
+            scope.restore(past["latest"], 0)
+
+    def _declare(
+        self, table: KeyTable, name: str, prefix: str, declaration: Mapping[str, Any]
+    ) -> None:
+        """Put a key of a state into a table, unless the registry says otherwise of it."""
+        metric = self.registry.resolve(name, prefix)
+        reduction = make(declaration["reduction"], **declaration["params"])
+        if metric.source == "declared" and metric.reduction != reduction:
+            raise DeclarationConflict(
+                f"key {prefix + name!r} is {reduction} in the state and registered as "
+                f"{metric.reduction}; load the state with the registry it was taken with"
+            )
+        table.add(name, metric, reduction)
 
     def reduce(self, outputs: Mapping[str, Any], weight: Any) -> dict[str, Value]:
         """One reduction of `outputs` over all ranks."""

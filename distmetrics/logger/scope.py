@@ -32,6 +32,7 @@ class Scope:
         self._floor = 0  # the first step that an earlier flush or promise left
         self._grid = -1
         self._snapshotter = core.open(name, every)
+        core.enter(self)
 
     def log(
         self, outputs: Mapping[str, Any], step: int | None = None, *, weight: Any = None
@@ -132,6 +133,11 @@ class Scope:
     def latest(self) -> dict[str, Value]:
         """The latest reduced value of every key, of the children too; on all ranks."""
         return self._core.latest(f"{self.name}/" if self.name else "")
+
+    def restore(self, latest: int, floor: int) -> None:
+        """Go on after the step `latest`, with nothing below `floor` to come."""
+        self._high = latest
+        self._floor = max(self._floor, floor)
 
     def _next(self) -> int:
         return max(self._high + 1, self._floor)

@@ -21,7 +21,7 @@ import numpy as np
 
 from distmetrics import exact
 from distmetrics.snapshot import Snapshot
-from distmetrics.snapshot.table import KeyTable
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.lanes import Lanes, Slot, fold
 
 ORDINAL_BITS = 12
@@ -149,16 +149,15 @@ class _Closing:
     """What `Reduction.at_close` may ask."""
 
     window: Window
-    table: KeyTable
+    key: Key
 
     @property
     def seconds(self) -> float:
         return self.window.seconds
 
-    def total(self, key: str) -> int | float | None:
-        known = self.table.get(key)
+    def total(self) -> int | float | None:
         lanes = self.window.main.lanes
-        return None if known is None or lanes is None else lanes.total(known)
+        return None if lanes is None else lanes.total(self.key)
 
 
 class Stream:
@@ -191,6 +190,19 @@ class Stream:
     def idle(self) -> bool:
         """Whether nothing is open."""
         return self._open is None
+
+    def folded(self, now: float) -> Window | None:
+        """What is open, folded; it stays open. None where nothing is."""
+        if self._open is not None:
+            fold(self._open.slots(), self.table)
+            self._open.seconds = now - self._open.began
+        return self._open
+
+    def restore(self, watermark: int, latest: int, window: Window | None) -> None:
+        """Go on where a checkpoint was taken; before anything is logged."""
+        self.watermark = max(self.watermark, watermark)
+        self.latest = latest
+        self._open = window
 
     # --- what the training thread did, in order ---
 
@@ -266,11 +278,10 @@ class Stream:
                 continue
             lanes = window.main.lanes.grown(table.rows, len(table), table.fields)
             window.main.lanes = lanes
-            closing = _Closing(window, table)
             for key in timed:
                 assert key.reduction.at_close is not None
                 fields = slice(key.field, key.field + key.reduction.maxes)
-                lanes.maxes[fields] = key.reduction.at_close(closing)
+                lanes.maxes[fields] = key.reduction.at_close(_Closing(window, key))
 
     # --- windows on a grid ---
 

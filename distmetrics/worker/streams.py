@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.round import Offer, Offered, Outcome
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
+from distmetrics.worker.checkpoint import restored_window
 
 _LOG = logging.getLogger("distmetrics")
 BACKLOG = 8192
@@ -77,13 +79,22 @@ class Flushed(NamedTuple):
     ticket: Ticket | None
 
 
+class Restored(NamedTuple):
+    """A stream goes on where a checkpoint was taken."""
+
+    stream: str
+    saved: Mapping[str, Any]
+    topology: Topology
+    now: float
+
+
 class Ended(NamedTuple):
     """The logger was closed."""
 
     now: float
 
 
-Event = Opened | Logged | Flushed | Ended
+Event = Opened | Logged | Flushed | Restored | Ended
 _Places = dict[str, dict[int, Place]]
 
 
@@ -127,6 +138,7 @@ class Streams:
         self._agreed: dict[str, StreamSchema] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
+        self._flushed = 0.0
         self._closed = False
         self._errors: list[InvalidValue] = []
         self._consuming = threading.Lock()
@@ -261,6 +273,12 @@ class Streams:
         """Whether the logger was closed, as far as events have been taken in."""
         return self._closed
 
+    def open_windows(self) -> dict[str, Window]:
+        """What is open, folded, as of the latest flush; it stays open."""
+        with self._consuming:
+            found = {n: stream.folded(self._flushed) for n, stream in self._streams.items()}
+            return {name: window for name, window in found.items() if window is not None}
+
     @property
     def spooling(self) -> bool:
         """Whether closed windows are on disk."""
@@ -322,9 +340,17 @@ class Streams:
             stream = self._streams[event.stream]
             if stream.every is None:
                 self._note_pace(stream, event.step, own=False)
+            self._flushed = event.now
             stream.flush(event.step, event.now)
             if event.ticket is not None:
                 self.waiting.append(event.ticket)
+        elif isinstance(event, Restored):
+            stream = self._streams[event.stream]
+            saved = event.saved
+            window = restored_window(saved, stream.table, event.topology, event.now)
+            stream.restore(saved["watermark"], saved["latest"], window)
+            if not event.stream:
+                self._reached = max(self._reached, saved["latest"])
         elif isinstance(event, Opened):
             promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(

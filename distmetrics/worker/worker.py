@@ -18,6 +18,7 @@ from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
 from distmetrics.window.stream import NEVER
+from distmetrics.worker.checkpoint import STATE, capture
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
@@ -160,6 +161,10 @@ class Worker:
             self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)
         self._serve(outcome)
+        if STATE in outcome.arrived and not outcome.more:
+            opens = self._streams.open_windows()
+            state = yield from capture(offer, opens, self._schema, self.results, self._topology)
+            self._serve_state(state, outcome)
         return outcome
 
     def _commit(self, writer: Writer, rows: list[Row], reduced: list[Reduced]) -> None:
@@ -192,12 +197,20 @@ class Worker:
             ticket.absent = {
                 rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
             }
-            if ticket in offered and ticket.stream in outcome.arrived:
+            if ticket in offered and ticket.stream in outcome.arrived - {STATE}:
                 if self._writer is not None:
                     self._writer.drain(SETTLING)
                 waiting.remove(ticket)
                 ticket.values = self.results.last(ticket.stream)
                 ticket.reached = outcome.raised[ticket.stream]
+                ticket.done.set()
+
+    def _serve_state(self, state: dict[str, Any], outcome: Outcome) -> None:
+        for ticket in list(self._streams.waiting):
+            if ticket.stream == STATE:
+                self._streams.waiting.remove(ticket)
+                ticket.values = state
+                ticket.reached = outcome.raised[STATE]
                 ticket.done.set()
 
     def _pause(self, outcome: Outcome) -> None:
