@@ -42,8 +42,8 @@ def _extreme(kind: str, sign: int) -> Reduction:
         return Terms(maxes=_wide_fields([sign * int(value) for value in x]))
 
     def finalize(state: State, window: ReducedWindow) -> Number:
-        found = _largest(state.maxes)
-        return sign * (float(found) if state.counters[Counter.FLOATS] else found)
+        found = _outermost(state.maxes, sign)
+        return float(found) if state.counters[Counter.FLOATS] else found
 
     def limit(state: State) -> Number:
         if state.counters[Counter.NAN]:
@@ -54,7 +54,7 @@ def _extreme(kind: str, sign: int) -> Reduction:
         if state.counters[ahead] or not state.counters[Counter.COUNT]:
             assert state.counters[ahead] or state.counters[behind]
             return sign * (math.inf if state.counters[ahead] else -math.inf)
-        return sign * float(_largest(state.maxes))  # beside an infinity, a float
+        return float(_outermost(state.maxes, sign))  # beside an infinity, a float
 
     return Reduction(kind, maxes=4, contribute=contribute, finalize=finalize, limit=limit)
 
@@ -73,11 +73,13 @@ def _wide_fields(values: list[int]) -> tuple[tuple[int, Array], ...]:
     return tuple(enumerate(fields))
 
 
-def _largest(maxes: list[int]) -> Number:
+def _outermost(maxes: list[int], sign: int) -> Number:
     found: list[Number] = [
-        maxes[field] + offset for field, offset in _OFFSETS.items() if maxes[field] != NOTHING
+        sign * (maxes[field] + offset)
+        for field, offset in _OFFSETS.items()
+        if maxes[field] != NOTHING
     ]
     if maxes[_FLOAT] != NOTHING:
-        image = float(exact.from_order_image(np.array([maxes[_FLOAT]]))[0])
-        found.append(image)
-    return max(found, key=lambda value: (value, math.copysign(1, value)))
+        found.append(sign * float(exact.from_order_image(np.array([maxes[_FLOAT]]))[0]))
+    choose = max if sign > 0 else min
+    return choose(found, key=lambda value: (value, math.copysign(1, value)))
