@@ -69,7 +69,7 @@ def _wide_fields(values: list[int]) -> tuple[tuple[int, Array], ...]:
         elif -2 * _WIDE < value <= -_WIDE:
             fields[_BELOW, position] = value + _WIDE
         else:
-            fields[_FLOAT, position] = int(exact.order_image(np.array([exact.quotient(value, 1)])))
+            fields[_FLOAT, position] = int(exact.order_image(np.array(exact.quotient(value, 1))))
     return tuple(enumerate(fields))
 
 
