@@ -43,7 +43,10 @@ def _extreme(kind: str, sign: int) -> Reduction:
 
     def finalize(state: State, window: ReducedWindow) -> Number:
         found = _outermost(state.maxes, sign)
-        return float(found) if state.counters[Counter.FLOATS] else found
+        beyond = isinstance(found, float) and math.isinf(found)
+        if state.counters[Counter.FLOATS] or beyond:
+            return exact.quotient(found, 1)
+        return int(found)
 
     def limit(state: State) -> Number:
         if state.counters[Counter.NAN]:

@@ -6,6 +6,7 @@ float64.
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import math
 from collections.abc import Sequence
@@ -40,10 +41,8 @@ def summed(values: Sequence[Number]) -> Number:
     if all(isinstance(value, int) for value in values):
         return sum(values)
     total = rounded(sum(map(Fraction, values), Fraction(0)))
-    try:
+    with contextlib.suppress(OverflowError):  # on the way, where only the sum itself counts
         assert total == math.fsum(values)
-    except OverflowError:
-        pass  # on the way, where only the sum itself counts
     return total
 
 
