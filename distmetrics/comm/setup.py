@@ -80,11 +80,13 @@ def setup_distributed(
     """
     seconds = _seconds(timeout)
     existing = current_world()
-    if existing is not None:
+    if existing is not None and existing.group is not None:
         return _same(existing.env, rank, world_size)
     env = LaunchEnv.detect(
         rank=rank, world_size=world_size, master_addr=master_addr, master_port=master_port
     )
+    if existing is not None and env.world_size == 1:
+        return existing.env
     asked = _device_text(device)
     if default_group() is not None:
         return _adopt(env, backend, asked, share_devices)
