@@ -73,6 +73,11 @@ def is_loopback(host: str) -> bool:
     return bool(addresses) and all(ipaddress.ip_address(each).is_loopback for each in addresses)
 
 
+def resolves(host: str) -> bool:
+    """True if `host` is an address or a name that resolves to one."""
+    return _literal(host) is not None or bool(_lookup(host))
+
+
 def local_address(destination: str) -> str | None:
     """This machine's IPv4 address on the way to `destination`, None if no way leads there.
 
