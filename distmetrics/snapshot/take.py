@@ -73,6 +73,7 @@ class Snapshotter:
         self._note = note
         self._report = report
         self._noted: set[str] = set()
+        self._revision = registry.revision
         self._plans: dict[Any, Plan] = {}
         self._fast: dict[tuple[str, ...], FastPath] = {}
 
@@ -85,6 +86,9 @@ class Snapshotter:
             UnknownKey: a strict registry does not know a key.
         """
         names = tuple(outputs) if type(outputs) is dict else ()
+        if self._revision != self._registry.revision:
+            self._revision = self._registry.revision
+            self._fast.clear()
         fast = self._fast.get(names)
         if fast is not None:
             snapshot = self._take_fast(fast, outputs, weight)
