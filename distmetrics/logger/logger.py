@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.exchange.topology import Mesh
 from distmetrics.logger.core import Core
+from distmetrics.logger.parts import Options
 from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
@@ -109,22 +110,21 @@ class Logger(Scope):
             ("notice_after", notice_after),
         ):
             _check_seconds(name, seconds)
-        core = Core(
-            Registry() if registry is None else registry,
+        options = Options(
             None if run_dir is None else Path(run_dir).expanduser(),
             sinks,
             checked_every(every),
-            mesh=mesh,
-            config={} if config is None else dict(config),
-            resume=resume,
-            lenient=errors == "warn",
-            on_step_regress=on_step_regress,
-            peer_timeout=peer_timeout,
-            start_timeout=start_timeout,
-            notice_after=notice_after,
-            raise_lost=on_peer_lost == "error",
-            spool_dir=_spool_folder(spool, run_dir, spool_dir),
+            mesh,
+            {} if config is None else dict(config),
+            resume,
+            peer_timeout,
+            start_timeout,
+            notice_after,
+            on_peer_lost == "error",
+            _spool_folder(spool, run_dir, spool_dir),
         )
+        known = Registry() if registry is None else registry
+        core = Core(known, options, errors == "warn", on_step_regress)
         super().__init__(core, "", checked_every(every))
         self._children: dict[str, Child] = {}
         core.follow(lambda: self._high)

@@ -87,8 +87,8 @@ class Scope:
                 self._high = at
             if snapshot is not None or named is not None:
                 core.push(Logged(self.name, named, snapshot, own, core.clock.now()))
-        if core.told:
-            core.tell()
+        if core.notices:
+            core.notices.tell()
 
     def flush(self, step: int | None = None, wait: bool = False) -> dict[str, Value] | None:
         """Close the windows through a step, so that they are reduced and written.
@@ -125,8 +125,8 @@ class Scope:
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")
             self._floor = max(self._floor, step_of(ticket.reached))
-        if core.told:
-            core.tell()
+        if core.notices:
+            core.notices.tell()
         return values
 
     @property
