@@ -11,7 +11,7 @@ from distmetrics.logger.parts import Parts
 from distmetrics.reductions import make
 from distmetrics.registry import Registry
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import step_of
+from distmetrics.window.stream import first_step
 from distmetrics.worker.checkpoint import totals_of
 from distmetrics.worker.streams import Restored
 
@@ -59,7 +59,7 @@ class Checkpoints:
                     self._declare(table, name, prefix_of(scope.name), entry["declaration"])
             results.continue_from(scope.name, -1, totals_of(saved))
             self._parts.streams.push(Restored(scope.name, saved, self._parts.topology, now))
-            scope.restore(saved["latest"], step_of(saved["watermark"]))
+            scope.restore(saved["latest"], first_step(saved["watermark"]))
         elif past is not None:
             results.continue_from(scope.name, -1, totals_of(past))
             scope.restore(past["latest"], 0)

@@ -193,7 +193,7 @@ class Core:
                 waited = time.monotonic() - began
                 if worker.failure is not None and not ticket.done.wait(1.0):
                     raise worker.failure
-                if waited >= self._peer_timeout:
+                if waited >= self._peer_timeout and self._parts.streams.withdraw(ticket):
                     raise self._absent(ticket, step, call)
                 if not noticed and waited >= self._notice_after and ticket.absent:
                     noticed = True
@@ -205,11 +205,8 @@ class Core:
         return ticket.values
 
     def _absent(self, ticket: Ticket, step: int, call: str) -> PeerTimeoutError:
-        streams = self._parts.streams
         absent = dict(ticket.absent)
-        if ticket in streams.waiting:
-            streams.waiting.remove(ticket)
-        keys = streams.keys_of(ticket.stream)
+        keys = self._parts.streams.keys_of(ticket.stream)
         logged = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
         who = _ranks_and_steps(absent) if absent else "some ranks"
         return PeerTimeoutError(

@@ -12,7 +12,7 @@ import torch
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.logger.core import Core
 from distmetrics.record import Value
-from distmetrics.window.stream import MAX_STEP, step_of
+from distmetrics.window.stream import MAX_STEP, first_step
 from distmetrics.worker.streams import Flushed, Logged, Ticket
 
 
@@ -124,7 +124,7 @@ class Scope:
         values = None
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")
-            self._floor = max(self._floor, step_of(ticket.reached))
+            self._floor = max(self._floor, first_step(ticket.reached))
         if core.notices:
             core.notices.tell()
         return values

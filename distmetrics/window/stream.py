@@ -276,7 +276,7 @@ class Stream:
         for window in windows:
             if not timed or window.main.lanes is None:
                 continue
-            lanes = window.main.lanes.grown(table.rows, len(table), table.fields)
+            lanes = window.main.lanes.grown(*table.extent())
             window.main.lanes = lanes
             for key in timed:
                 assert key.reduction.at_close is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,6 +59,8 @@ class Ticket:
         values: the values of the stream's last row, once it is reduced.
         reached: the watermark of the stream then, the same on every rank.
         error: why it will not be.
+        taken: `values` or `error` are on their way.
+        withdrawn: nobody waits any more.
         done: set when `values` or `error` is there.
     """
 
@@ -67,6 +69,8 @@ class Ticket:
     values: dict[str, Any] = field(default_factory=dict)
     reached: int = 0
     error: Exception | None = None
+    taken: bool = False
+    withdrawn: bool = False
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -144,6 +148,8 @@ class Streams:
         self._consuming = threading.Lock()
         self._collecting = threading.Lock()
         self._view = _View({}, {}, False, [])
+        self._offered: list[Ticket] = []
+        self._held = False
 
     # --- the training thread's side ---
 
@@ -151,23 +157,41 @@ class Streams:
         """Append what the training thread did; never waits for another rank or for I/O."""
         self.events.append(event)
         if len(self.events) > BACKLOG:
-            self._consume(wait=False)
+            with self._consuming:
+                self._consume_events(wait=False)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Wait no longer; False where the values are on their way."""
+        with self._consuming:
+            if ticket.taken:
+                return False
+            ticket.withdrawn = True
+            if ticket in self.waiting:
+                self.waiting.remove(ticket)
+            return True
 
     # --- collecting ---
 
     def collect(self) -> None:
         """Take in the events so far: closed windows are folded, spooled, and may be offered."""
         with self._collecting:
-            with self._consuming:
-                self._consume_events(wait=True)
-                closed = {name: stream.take_closed() for name, stream in self._streams.items()}
-                view = self._look()
-            places = self._spool(closed, view)
-            with self._consuming:
-                for name, windows in closed.items():
-                    backlog = self._backlogs.setdefault(name, Backlog(name))
-                    backlog.add(windows, places.get(name, {}))
-                self._view = view
+            self._collect()
+
+    def _collect(self, offering: bool = False) -> _View:
+        with self._consuming:
+            self._held &= not offering
+            self._consume_events(wait=True)
+            closed = {name: stream.take_closed() for name, stream in self._streams.items()}
+            view = self._look()
+            # what a waiting rank does next must come after what the round raises
+            self._held |= offering and bool(view.waiting)
+        places = self._spool(closed, view)
+        with self._consuming:
+            for name, windows in closed.items():
+                backlog = self._backlogs.setdefault(name, Backlog(name))
+                backlog.add(windows, places.get(name, {}))
+            self._view = view
+        return view
 
     def take_errors(self) -> list[InvalidValue]:
         """What was found wrong with values only after they had come from a device."""
@@ -199,6 +223,8 @@ class Streams:
         marks = {name: promise.watermark for name, promise in view.streams.items()}
         try:
             for name, windows in closed.items():
+                if name.startswith(COLLECTIVE):
+                    continue  # once this process has died, nobody waits for it
                 promise = view.streams[name]
                 self._journal.add_stream(name, promise.every, self._streams[name].table)
                 places[name] = self._journal.add(name, windows)
@@ -223,26 +249,41 @@ class Streams:
         Args:
             positions: on rank 0, the labels through which all is written.
         """
-        self.collect()
-        view = self._view
-        streams = {}
-        for name, promise in view.streams.items():
-            windows = self._backlogs[name].next(self._journal)
-            streams[name] = Offered(
-                promise.every,
-                promise.pace,
-                promise.watermark,
-                promise.idle,
-                windows,
-                self._streams[name].table,
-                promise.latest,
-            )
-        waiting = {ticket.stream: view.streams[ticket.stream].watermark for ticket in view.waiting}
+        with self._collecting:  # the spooler stays away from the backlogs meanwhile
+            view = self._collect(offering=True)
+            self._offered = view.waiting
+            waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
+            streams = {
+                name: self._called(name, promise, waiting.get(name))
+                if name.startswith(COLLECTIVE)
+                else self._offer(
+                    name, promise, promise.watermark, self._backlogs[name].next(self._journal)
+                )
+                for name, promise in view.streams.items()
+            }
         return Offer(streams, view.promised, view.closed, waiting, positions)
+
+    def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
+        """What this rank brings to a collective call: the window of that call and no other.
+
+        Nothing is promised, so that only what all ranks wait for is reduced.
+        """
+        windows = self._backlogs[name].only(None if mark is None else mark - 1)
+        watermark = promise.watermark if promise.watermark >= NEVER else 0
+        return self._offer(name, promise, watermark, windows)
+
+    def _offer(
+        self, name: str, promise: _Promise, watermark: int, windows: Mapping[int, Window]
+    ) -> Offered:
+        table = self._streams[name].table
+        return Offered(
+            promise.every, promise.pace, watermark, promise.idle, windows, table, promise.latest
+        )
 
     def settle(self, outcome: Outcome, schema: Schema) -> None:
         """Take in what a round came to: what is reduced, committed, set aside and promised."""
         with self._consuming:
+            self._held = False
             self._agreed = {stream.name: stream for stream in schema}
             for row in outcome.rows:
                 backlog = self._backlogs.get(row.stream.name)
@@ -284,10 +325,25 @@ class Streams:
         """Whether closed windows are on disk."""
         return self._journal is not None
 
-    @property
-    def offered(self) -> list[Ticket]:
-        """The calls that waited when the round under way began."""
-        return self._view.waiting
+    def take(self, arrived: Container[str]) -> list[Ticket]:
+        """The calls that waited when the round began and for whose streams it was the last one."""
+        with self._consuming:
+            taken = [t for t in self.waiting if t in self._offered and t.stream in arrived]
+            return self._take(taken)
+
+    def break_off(self) -> list[Ticket]:
+        """All calls that wait: the round that they waited for came to nothing."""
+        with self._consuming:
+            self._held = False
+        self.collect()
+        with self._consuming:
+            return self._take(list(self.waiting))
+
+    def _take(self, tickets: list[Ticket]) -> list[Ticket]:
+        for ticket in tickets:
+            ticket.taken = True
+            self.waiting.remove(ticket)
+        return tickets
 
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
@@ -308,17 +364,13 @@ class Streams:
 
     # --- events ---
 
-    def _consume(self, wait: bool) -> None:
-        with self._consuming:
-            self._consume_events(wait)
-
     def _consume_events(self, wait: bool) -> None:
         """Apply the events so far, in order; those behind one that is still on a device wait.
 
         Args:
             wait: wait for transfers from a device that are under way.
         """
-        while self.events:
+        while self.events and not self._held:
             event = self.events[0]
             if isinstance(event, Logged) and event.snapshot is not None:
                 snapshot = event.snapshot
@@ -337,12 +389,14 @@ class Streams:
             if not event.stream and event.step is not None:
                 self._reached = max(self._reached, event.step)
         elif isinstance(event, Flushed):
-            stream = self._streams[event.stream]
+            stream, step = self._streams[event.stream], event.step
             if stream.every is None:
-                self._note_pace(stream, event.step, own=False)
+                self._note_pace(stream, step, own=False)
+            if event.stream.startswith(COLLECTIVE):
+                step = max(step, first_step(stream.watermark))  # calls come after each other
             self._flushed = event.now
-            stream.flush(event.step, event.now)
-            if event.ticket is not None:
+            stream.flush(step, event.now)
+            if event.ticket is not None and not event.ticket.withdrawn:
                 self.waiting.append(event.ticket)
         elif isinstance(event, Restored):
             stream = self._streams[event.stream]

@@ -192,26 +192,22 @@ class Worker:
 
     def _serve(self, outcome: Outcome) -> None:
         """Give the waiting calls what they wait for."""
-        waiting, offered = self._streams.waiting, self._streams.offered
-        for ticket in list(waiting):
+        for ticket in list(self._streams.waiting):
             ticket.absent = {
                 rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
             }
-            if ticket in offered and ticket.stream in outcome.arrived - {STATE}:
-                if self._writer is not None:
-                    self._writer.drain(SETTLING)
-                waiting.remove(ticket)
-                ticket.values = self.results.last(ticket.stream)
-                ticket.reached = outcome.raised[ticket.stream]
-                ticket.done.set()
+        for ticket in self._streams.take(outcome.arrived - {STATE}):
+            if self._writer is not None:
+                self._writer.drain(SETTLING)
+            ticket.values = self.results.last(ticket.stream)
+            ticket.reached = outcome.raised[ticket.stream]
+            ticket.done.set()
 
     def _serve_state(self, state: dict[str, Any], outcome: Outcome) -> None:
-        for ticket in list(self._streams.waiting):
-            if ticket.stream == STATE:
-                self._streams.waiting.remove(ticket)
-                ticket.values = state
-                ticket.reached = outcome.raised[STATE]
-                ticket.done.set()
+        for ticket in self._streams.take({STATE}):
+            ticket.values = state
+            ticket.reached = outcome.raised[STATE]
+            ticket.done.set()
 
     def _pause(self, outcome: Outcome) -> None:
         if outcome.more or self._streams.waiting or self._streams.closed:
@@ -283,9 +279,7 @@ class Worker:
         self._streams.rewind(told[0]["positions"])
 
     def _release(self, error: Exception) -> None:
-        self._streams.collect()
-        for ticket in list(self._streams.waiting):
-            self._streams.waiting.remove(ticket)
+        for ticket in self._streams.break_off():
             ticket.error = error
             ticket.done.set()
 
