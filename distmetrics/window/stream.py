@@ -204,6 +204,10 @@ class Stream:
         self.latest = latest
         self._open = window
 
+    def begin(self, since: float) -> None:
+        """The window that is opened next began then, not when the previous one ended."""
+        self._ended = since
+
     # --- what the training thread did, in order ---
 
     def log(self, step: int | None, snapshot: Snapshot | None, now: float) -> None:
@@ -216,10 +220,10 @@ class Stream:
             self._pass(step, now)
             return
         if self._is_late(step):
-            slot = self._window(now).late.setdefault(step, Slot())
+            slot = self._window().late.setdefault(step, Slot())
         else:
             self._pass(step, now)
-            window = self._window(now)
+            window = self._window()
             window.steps.add(step)
             slot = window.main
         self.latest = max(self.latest, step)
@@ -320,7 +324,7 @@ class Stream:
             if step is not None:
                 self.promise(step)
             return
-        window = self._window(now)
+        window = self._window()
         if step is None:
             window.unnamed = True
         else:
@@ -351,10 +355,9 @@ class Stream:
 
     # --- both ---
 
-    def _window(self, now: float) -> Window:
+    def _window(self) -> Window:
         if self._open is None:
-            # an evaluation begins with its first call, not when the previous one ended
-            self._open = Window(now if self.every is None else self._ended)
+            self._open = Window(self._ended)
         return self._open
 
     def _put(self, slot: Slot, snapshot: Snapshot, step: int) -> None:

@@ -143,6 +143,7 @@ class Streams:
         self._promised: dict[str, int] = {}
         self._reached = -1
         self._flushed = 0.0
+        self._used = 0.0
         self._closed = False
         self._errors: list[InvalidValue] = []
         self._consuming = threading.Lock()
@@ -379,10 +380,14 @@ class Streams:
                 self._errors += land(snapshot)
             self.events.popleft()
             self._apply(event)
+            self._used = event.now
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
             stream = self._streams[event.stream]
+            if stream.every is None and stream.idle:
+                # an evaluation begins where the logger was last used, not at the previous one
+                stream.begin(self._used)
             if stream.every is not None:
                 self._note_pace(stream, event.step, event.own_step)
             stream.log(event.step, event.snapshot, event.now)
