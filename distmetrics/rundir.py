@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.metadata
 import json
+import logging
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ import torch
 from distmetrics.errors import RunDirError
 from distmetrics.registry import Registry
 
+_LOG = logging.getLogger("distmetrics")
 METRICS = "metrics.jsonl"
 DESCRIPTION = "run.json"
 SPOOL = "spool"
@@ -172,6 +175,13 @@ def lock(path: Path) -> TextIO:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            _LOG.warning(
+                "run_dir %r cannot be locked (%s): nothing keeps a second run out of it",
+                str(path),
+                error.strerror or error,
+            )
+            return file
         file.close()
         raise RunDirError(
             f"run_dir {str(path)!r} is written to by another process; "

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from distmetrics.logger.scope import Scope
 
 DISABLED = "DISTMETRICS_DISABLED"
+NOT_DISABLED = ("", "0", "false", "no", "off")
+"""Values of this variable, in any case, with which loggers work as always."""
 REDUCE = f"{COLLECTIVE}reduce"
 """The stream of what `Logger.reduce` is given."""
 CLOSING = 30.0
@@ -52,7 +54,7 @@ class Core:
     def __init__(
         self, registry: Registry, options: Options, lenient: bool, on_step_regress: str
     ) -> None:
-        self.disabled = os.environ.get(DISABLED, "") not in ("", "0")
+        self.disabled = os.environ.get(DISABLED, "").strip().lower() not in NOT_DISABLED
         self.lock = threading.RLock()
         self.clock = Clock()
         self.staging = Staging()
@@ -266,6 +268,7 @@ class Core:
             self._parts.worker.join(LEAVING / 2)
             self._parts.worker.abandon()
             self._shut(LEAVING / 2)
+            self.notices.write()
 
     def _end(self) -> bool:
         with self.lock:

@@ -16,6 +16,7 @@ from distmetrics.logger.parts import Options
 from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
+from distmetrics.registry.keys import checked_key
 from distmetrics.rundir import SPOOL
 from distmetrics.sinks import SinkSpec
 
@@ -294,10 +295,9 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
-        raise InvalidValue(
-            f"a child's name is a text such as 'val', without a slash at its ends, not {name!r}"
-        )
+    checked_key(name, "a child's name")
+    if isinstance(name, str) and name.startswith("/"):
+        raise InvalidValue(f"a child's name has no slash at its ends: {name!r}")
 
 
 def _spool_folder(

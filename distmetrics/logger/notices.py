@@ -50,6 +50,11 @@ class Notices:
         if self._bad[key] == 1:
             self.add(f"{error} (left out; further ones of this key are counted in stats())")
 
+    def write(self) -> None:
+        """Log what waits, where a warning or an error would hide the one that ends the training."""
+        while self._waiting:
+            _LOG.warning("%s", self._waiting.popleft())
+
     def tell(self) -> None:
         """Warn of what waits, then raise the errors among it.
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import Communicator, connect, current
-from distmetrics.errors import NotInitialized, RunDirError
+from distmetrics.errors import InvalidValue, NotInitialized, RunDirError
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.notices import Notices
 from distmetrics.logger.startup import Start, agree_on_start
@@ -75,7 +75,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     )
     notices.quiet = communicator.rank > 0
     try:
-        topology = Topology(communicator.rank, communicator.world_size, options.mesh)
+        topology, refusal = _topology(communicator, registry, options)
         start = agree_on_start(
             communicator,
             registry,
@@ -84,9 +84,8 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
             options.config,
             topology.recorded(),
             options.resume,
+            refusal,
         )
-        for metric in registry:
-            topology.check(metric.replicated_over, metric.pattern)
     except BaseException:
         communicator.close()
         raise
@@ -109,6 +108,20 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     return Parts(streams, worker, topology, writer, start.directory, start.past)
 
 
+def _topology(
+    communicator: Communicator, registry: Registry, options: Options
+) -> tuple[Topology, str | None]:
+    """The ranks' topology, and why it will not do."""
+    rank, world_size = communicator.rank, communicator.world_size
+    try:
+        topology = Topology(rank, world_size, options.mesh)
+        for metric in registry:
+            topology.check(metric.replicated_over, metric.pattern)
+    except InvalidValue as error:
+        return Topology(rank, world_size), str(error)
+    return topology, None
+
+
 def _writer(
     named: Sequence[NamedSink],
     registry: Registry,
@@ -118,6 +131,8 @@ def _writer(
     notices: Notices,
 ) -> Writer:
     directory = start.directory
+    # sinks open later, wherever the process is then
+    folder = None if options.run_dir is None else options.run_dir.absolute()
 
     def remember(sinks: Mapping[str, Any]) -> None:
         if directory is not None:
@@ -127,8 +142,8 @@ def _writer(
                 notices.add(str(error))
 
     run = Run(
-        options.run_dir,
-        "distmetrics" if options.run_dir is None else options.run_dir.resolve().name,
+        folder,
+        "distmetrics" if folder is None else folder.resolve().name,
         registry,
         options.config,
         communicator.world_size,

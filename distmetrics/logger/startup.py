@@ -38,20 +38,26 @@ def agree_on_start(
     config: Mapping[str, Any],
     mesh: Mapping[str, Any] | None,
     resume: Resume,
+    refusal: str | None = None,
 ) -> Start:
     """Compare what the ranks want, and open the run directory on rank 0.
+
+    `refusal` is why this rank cannot make its logger, so that no rank goes on without it.
 
     Ranks: all.
     Collective: 2, and 2 more with a run directory.
 
     Raises:
-        InvalidValue: run_dir, every, resume or registry differ (on every rank).
+        InvalidValue: run_dir, every, resume, mesh or registry differ, or a rank refuses (on every
+            rank).
         RunDirError: the run directory cannot be used (on every rank).
     """
     mine = {
         "run_dir": None if run_dir is None else str(run_dir),
         "every": every,
         "resume": resume,
+        "mesh": mesh,
+        "refusal": refusal,
         "declarations": registry.declarations(),
         "default": registry.default,
         "strict": registry.strict,
@@ -67,8 +73,9 @@ def agree_on_start(
             past = _past(run_dir, registry) if directory.attempt else {}
             directory.begin(registry, config, communicator.world_size, every, mesh)
             told = {"attempt": directory.attempt, "past": past}
-        except RunDirError as error:
-            told = {"error": str(error)}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for it
+            known = isinstance(error, RunDirError)
+            told = {"error": str(error) if known else f"run_dir {str(run_dir)!r}: {error!r}"}
             if directory is not None:
                 directory.close()
     answer = json.loads(communicator.all_gather(json.dumps(told).encode())[0])
@@ -97,10 +104,14 @@ def _past(run_dir: Path, registry: Registry) -> dict[str, Any]:
 
 def _compare(said: Sequence[Mapping[str, Any]]) -> None:
     first = said[0]
+    for rank, other in enumerate(said):
+        if other["refusal"] is not None:
+            raise InvalidValue(f"{other['refusal']} (on rank {rank})")
     for name, remedy in (
         ("run_dir", "agree on one path before, e.g. let rank 0 send it"),
         ("every", "pass the same number on every rank"),
         ("resume", "pass the same on every rank"),
+        ("mesh", "pass the whole mesh, not a slice of it, on every rank"),
     ):
         for rank, other in enumerate(said):
             if other[name] != first[name]:
