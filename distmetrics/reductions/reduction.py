@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from distmetrics.reductions.many import Columns, Made
 from distmetrics.reductions.state import Counter, Number, State
 
 Array = NDArray[Any]
@@ -56,6 +57,7 @@ class ReducedWindow(Protocol):
 
 Contribute = Callable[[Array, Array | None], Terms]
 Finalize = Callable[[State, ReducedWindow], Number | None]
+Many = Callable[[Columns], Made]
 Limit = Callable[[State], Number]
 
 
@@ -75,6 +77,7 @@ class Reduction:
         contribute: ``(x, w) -> Terms``; `x` holds finite contributions (float64, int64, uint64 or
             Python ints), `w` their weights, none of which is zero, or None.
         finalize: ``(state, window) -> value``; None where there is nothing to log.
+        many: what `finalize` gives for many states at once, where it is easily told; optional.
         limit: the value where a contribution was NaN or infinite and `nonfinite="propagate"`.
         weighted: takes a weight (`weight=` of the call or of the tag).
         pairs: the second number of a contribution is a denominator, not a weight.
@@ -95,6 +98,7 @@ class Reduction:
     maxes: int = field(default=0, compare=False)
     contribute: Contribute = field(default=lambda x, w: Terms(), compare=False, repr=False)
     finalize: Finalize = field(default=lambda state, window: None, compare=False, repr=False)
+    many: Many | None = field(default=None, compare=False, repr=False)
     limit: Limit = field(default=lambda state: math.nan, compare=False, repr=False)
     weighted: bool = field(default=False, compare=False)
     pairs: bool = field(default=False, compare=False)
