@@ -211,8 +211,9 @@ class Core:
         keys = self._parts.streams.keys_of(ticket.stream)
         logged = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
         who = _ranks_and_steps(absent) if absent else "some ranks"
+        at = f" at step {step}" if step >= 0 else ""
         return PeerTimeoutError(
-            f"{call} at step {step}{logged}: {who} did not call it within "
+            f"{call}{at}{logged}: {who} did not call it within "
             f"peer_timeout={self._peer_timeout:g} s; every rank must call it",
             tuple(absent),
         )

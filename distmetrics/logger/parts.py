@@ -20,7 +20,7 @@ from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
 from distmetrics.spool.journal import Journal
 from distmetrics.worker.streams import Streams
-from distmetrics.worker.worker import Worker
+from distmetrics.worker.worker import IDLE, Worker
 from distmetrics.worker.writer import Writer
 
 
@@ -103,6 +103,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         notices.add,
         start.attempt,
         raise_lost=options.raise_lost,
+        idle=min(IDLE, options.peer_timeout / 4),
     )
     worker.start()
     return Parts(streams, worker, topology, writer, start.directory, start.past)

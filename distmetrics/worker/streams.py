@@ -162,11 +162,15 @@ class Streams:
                 self._consume_events(wait=False)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Wait no longer; False where the values are on their way."""
+        """Wait no longer; False while a round is under way that may still bring the values.
+
+        The other ranks have been told in that round that this one waits: only when it is over
+        without them can they no longer take this call for one that is still waiting.
+        """
         with self._consuming:
-            if ticket.taken:
-                return False
             ticket.withdrawn = True
+            if ticket.taken or ticket in self._offered:
+                return False
             if ticket in self.waiting:
                 self.waiting.remove(ticket)
             return True
@@ -184,6 +188,8 @@ class Streams:
             self._consume_events(wait=True)
             closed = {name: stream.take_closed() for name, stream in self._streams.items()}
             view = self._look()
+            if offering:
+                self._offered = view.waiting
             # what a waiting rank does next must come after what the round raises
             self._held |= offering and bool(view.waiting)
         places = self._spool(closed, view)
@@ -213,7 +219,7 @@ class Streams:
             },
             {name: p for name, p in self._promised.items() if name not in self._streams},
             self._closed,
-            list(self.waiting),
+            [ticket for ticket in self.waiting if not ticket.withdrawn],
         )
 
     def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
@@ -252,7 +258,6 @@ class Streams:
         """
         with self._collecting:  # the spooler stays away from the backlogs meanwhile
             view = self._collect(offering=True)
-            self._offered = view.waiting
             waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
             streams = {
                 name: self._called(name, promise, waiting.get(name))

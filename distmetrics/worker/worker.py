@@ -66,6 +66,7 @@ class Worker:
             or an error to raise.
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
+        idle: seconds between rounds in which nothing waits, at most; less than the others wait.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Worker:
         tell: Callable[[str | DistmetricsError], None],
         attempt: int = 0,
         raise_lost: bool = False,
+        idle: float = IDLE,
     ) -> None:
         self.results = Results(topology)
         self.rounds = 0
@@ -88,6 +90,7 @@ class Worker:
         self._tell = tell
         self._attempt = attempt
         self._raise_lost = raise_lost
+        self._idle = idle
         self._latest: list[int] = []
         self._schema = Schema()
         self._positions: dict[str, int] = {}
@@ -199,8 +202,10 @@ class Worker:
         for ticket in self._streams.take(outcome.arrived - {STATE}):
             if self._writer is not None:
                 self._writer.drain(SETTLING)
-            ticket.values = self.results.last(ticket.stream)
             ticket.reached = outcome.raised[ticket.stream]
+            called = ticket.stream.startswith(COLLECTIVE)
+            label = ticket.reached - 1 if called else None  # of this call and no other
+            ticket.values = self.results.last(ticket.stream, label)
             ticket.done.set()
 
     def _serve_state(self, state: dict[str, Any], outcome: Outcome) -> None:
@@ -212,7 +217,7 @@ class Worker:
     def _pause(self, outcome: Outcome) -> None:
         if outcome.more or self._streams.waiting or self._streams.closed:
             return  # a closed rank's next round begins when the others' does
-        self._wake.wait(GATHERING if self._streams.backlog() else IDLE)
+        self._wake.wait(min(GATHERING, self._idle) if self._streams.backlog() else self._idle)
 
     # --- peers that vanish ---
 
