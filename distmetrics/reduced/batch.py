@@ -46,7 +46,9 @@ class Layout:
         self.keys: list[Key] = stream.table.keys[:count]
         self.names = [stream.prefix + key.name for key in self.keys]
         self.virtual = np.array([key.reduction.virtual for key in self.keys], bool)
-        self.needs = [_needs(key, self.keys) for key in self.keys]
+        self.needs = {
+            key.index: _needs(key, self.keys) for key in self.keys if key.reduction.virtual
+        }
         self.cumulative = [key for key in self.keys if key.reduction.cumulative]
         self.aside = [key.index for key in self.keys if key.name in stream.aside]
         self.groups = _groups(self.keys)
@@ -78,6 +80,14 @@ class Batch:
     def present(self) -> NDArray[np.bool_]:
         """For each row and key whether anybody logged it."""
         return np.asarray(self._counters[:, :, : Counter.REPLICA].any(axis=2))
+
+    @cached_property
+    def valued(self) -> NDArray[np.bool_]:
+        """For each row and key whether there is something to make a value of."""
+        valued = self.present.copy()
+        for index, needs in self.layout.needs.items():
+            valued[:, index] = False if needs is None else self.present[:, needs].all(axis=1)
+        return valued
 
     @cached_property
     def values(self) -> list[list[Any]]:
@@ -124,9 +134,7 @@ def batches(rows: Iterable[Row], layouts: dict[str, Layout]) -> Iterator[Batch]:
 
 
 def _needs(key: Key, keys: Sequence[Key]) -> list[int] | None:
-    """The keys without which a key has no value, by index; None where one is not there."""
-    if not key.reduction.virtual:
-        return []
+    """The keys without which a virtual key has no value; None where one is not there."""
     indexes = {other.name: other.index for other in keys}
     own = [] if key.reduction.takes is None else [key.name]
     parts = [name for name in key.reduction.refers if name != key.reduction.takes]

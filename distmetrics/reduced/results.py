@@ -50,7 +50,7 @@ class Results:
                 totals = self._running(row, batch.layout, again)
                 reduced = Reduced(batch, index, self._topology, totals)
                 self._last[name] = reduced
-                self._note_latest(reduced, batch.layout, batch.present[index])
+                self._note_latest(reduced, batch.layout, batch.valued[index])
                 added.append(reduced)
         return added
 
@@ -99,16 +99,13 @@ class Results:
             totals[key.name] = state if before is None else before.merged(state)
         return {key.name: totals[key.name] for key in cumulative}
 
-    def _note_latest(self, reduced: Reduced, layout: Layout, present: NDArray[np.bool_]) -> None:
+    def _note_latest(self, reduced: Reduced, layout: Layout, valued: NDArray[np.bool_]) -> None:
         latest = self._latest.setdefault(reduced.row.stream.name, {})
-        for index in np.flatnonzero(present | layout.virtual).tolist():
-            name = layout.keys[index].name
-            needs = layout.needs[index]
-            if needs is None or not present[needs].all():
-                continue
-            before = latest.get(name)
-            if reduced.row.late is None or before is None or before.step <= reduced.step:
-                latest[name] = reduced
+        names = [layout.keys[index].name for index in np.flatnonzero(valued).tolist()]
+        if reduced.row.late is not None:
+            step = reduced.step
+            names = [name for name in names if name not in latest or latest[name].step <= step]
+        latest.update(dict.fromkeys(names, reduced))
 
 
 def _owner(keys: Mapping[str, Reduced], name: str) -> Reduced | None:
