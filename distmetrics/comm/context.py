@@ -254,7 +254,8 @@ class CommContext:
 
     def _enter_world(self) -> None:
         world, group = current_world(), default_group()
-        assert world is not None
+        if world is None:
+            raise NotInitialized("threads that act as ranks have no process groups")
         ranks = tuple(range(world.env.world_size))
         self._entries[CommMode.GLOBAL] = _Entry(group, ranks, world.env.rank, ours=False)
 

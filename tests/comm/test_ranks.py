@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from distmetrics import comm
+from distmetrics.errors import NotInitialized
 from distmetrics.testing import run_ranks, run_ranks_in_process
 from tests.comm.forks import by_hand, fork
 
@@ -55,6 +56,19 @@ def test_threads_as_ranks_synchronize() -> None:
         return len(came)
 
     assert run_ranks_in_process(rank, 4) == [4] * 4
+
+
+def test_threads_as_ranks_need_no_set_up() -> None:
+    """A training function that sets up and cleans up runs on them as it is."""
+
+    def run() -> tuple[str, int, int, int]:
+        env = comm.setup_distributed()
+        comm.cleanup_distributed()
+        with pytest.raises(NotInitialized, match="threads"):
+            comm.CommContext().init_distributed_env()
+        return env.launcher, env.rank, env.local_rank, comm.get_world_size()
+
+    assert run_ranks_in_process(run, 2) == [("in-process", rank, rank, 2) for rank in range(2)]
 
 
 def test_ranks_within_a_group_are_its_own() -> None:
