@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import NEVER, Window, label_of, limb_range, mark_of, step_of
 
 Int64Array = NDArray[np.int64]
+LEAVES = NEVER - 1
+"""Told instead of a last step by a rank that takes part in no later round."""
 MOST = 64
 """Windows that are reduced in one round, at most; labels that a rank lists."""
 
@@ -47,9 +49,10 @@ class AllReduce(NamedTuple):
 
 
 class AllGather(NamedTuple):
-    """A collective: every rank's JSON, in rank order."""
+    """A collective: every rank's JSON, in rank order; `absent` stands for ranks that have left."""
 
     payload: bytes
+    absent: bytes
 
 
 Round = Generator[AllReduce | AllGather, Any, "Outcome"]
@@ -90,6 +93,10 @@ class Offer:
         waiting: the streams that a collective call of this rank waits for, and the watermark up
             to which this rank has closed them.
         positions: on rank 0, the label of each stream through which all is written; else empty.
+        asks: whether this rank wants to know who holds records back.
+        leaves: whether the rank leaves the others after this round; it is closed and all it had
+            is written.
+        gone: the ranks that have left before.
     """
 
     streams: Mapping[str, Offered]
@@ -97,10 +104,15 @@ class Offer:
     closed: bool
     waiting: Mapping[str, int]
     positions: Mapping[str, int] = field(default_factory=dict)
+    asks: bool = False
+    leaves: bool = False
+    gone: Collection[int] = ()
 
     @property
     def latest(self) -> int:
-        """The last step of the logger itself, `NEVER` once it is closed."""
+        """The last step of the logger itself, `NEVER` once it is closed, `LEAVES` at its last."""
+        if self.leaves:
+            return LEAVES
         root = self.streams.get("")
         return NEVER if self.closed else -1 if root is None else root.latest
 
@@ -121,6 +133,9 @@ class Outcome:
         raised: streams that every rank waits for, and the watermark to which all are raised.
         arrived: of these, those of which nothing is left to be reduced.
         absent: for each stream that some rank waits for, the ranks that do not.
+        held: for streams whose oldest window some rank has not passed, its label.
+        holders: where a rank asked, for each of these streams the ranks that have not.
+        leavers: the ranks that take part in no later round.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -134,6 +149,9 @@ class Outcome:
     raised: dict[str, int] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
     absent: dict[str, list[int]] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+    holders: dict[str, list[int]] = field(default_factory=dict)
+    leavers: list[int] = field(default_factory=list)
 
 
 class _Pending(NamedTuple):
@@ -160,17 +178,25 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     outcome = Outcome()
     header = yield AllReduce(_header(offer, schema, topology), Op.MAX)
     fixed = _FIXED + topology.world_size
-    outcome.latest = header[_FIXED:fixed].tolist()
+    latest = header[_FIXED:fixed].tolist()
+    outcome.latest = [NEVER if step == LEAVES else step for step in latest]
+    outcome.leavers = [rank for rank, step in enumerate(latest) if step == LEAVES]
     pending = {}
     for stream, fields in zip(schema, header[fixed:].reshape(-1, 3).tolist(), strict=True):
         pending[stream.name] = _Pending(-fields[0], -fields[1], None, NEVER)
         outcome.positions[stream.name] = fields[2]
     if header[_FLAG]:
-        gathered = yield AllGather(_state(offer, schema))
+        gathered = yield AllGather(_state(offer, schema), _ABSENT)
         peers = [json.loads(payload) for payload in gathered]
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
         _note_arrivals(peers, outcome)
+        outcome.holders = {
+            name: [rank for rank, peer in enumerate(peers) if _mark(name, peer) <= found.oldest]
+            for name, found in pending.items()
+            if found.watermark <= found.oldest < NEVER
+        }
+    outcome.held = {n: p.oldest for n, p in pending.items() if p.watermark <= p.oldest < NEVER}
     agreed = _agree(schema, pending, outcome)
     outcome.arrived = {name for name in outcome.raised if name not in outcome.left}
     outcome.more = bool(outcome.left)
@@ -184,12 +210,18 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
 
 def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
     lo, hi = limb_range(w for s in offer.streams.values() for w in s.windows.values())
-    flagged = bool(offer.waiting) or any(
-        _needs_exchange(stream, schema.get(name), name in schema.aside)
-        for name, stream in offer.streams.items()
+    flagged = (
+        bool(offer.waiting)
+        or offer.asks
+        or any(
+            _needs_exchange(stream, schema.get(name), name in schema.aside)
+            for name, stream in offer.streams.items()
+        )
     )
     header = [int(flagged), int(not offer.closed), hi, -lo]
-    header += [offer.latest if r == topology.rank else -1 for r in range(topology.world_size)]
+    latest = [NEVER if rank in offer.gone else -1 for rank in range(topology.world_size)]
+    latest[topology.rank] = offer.latest
+    header += latest
     for stream in schema:
         position = offer.positions.get(stream.name, -1)
         header += (-_watermark(offer, stream), -_oldest(offer, stream), position)
@@ -256,6 +288,10 @@ def _state(offer: Offer, schema: Schema) -> bytes:
     return json.dumps(said).encode()
 
 
+_ABSENT = json.dumps({"streams": {}, "promised": {}, "closed": True, "waiting": {}}).encode()
+"""What a rank has that has left: nothing, and nothing to come."""
+
+
 def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pending:
     """What the ranks together have closed of a stream, by their own lists."""
     watermark = horizon = NEVER
@@ -264,13 +300,11 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
         return _called(goal)
     labels: dict[int, set[int]] = {}
     for peer in peers:
+        reached = _mark(stream.name, peer)
         mine = peer["streams"].get(stream.name)
         if mine is None:
-            # a stream that is new to this rank: it has promised nothing, unless it is closed
-            unmade = NEVER if peer["closed"] else 0
-            watermark = min(watermark, peer["promised"].get(stream.name, unmade))
+            watermark = min(watermark, reached)
             continue
-        reached = mine["watermark"]
         if goal is not None and mine["idle"]:
             reached = max(reached, goal)
         watermark = min(watermark, reached)
@@ -280,6 +314,15 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
             horizon = min(horizon, mine["labels"][-1][0])
     found = {label: tuple(sorted(labels[label])) for label in sorted(labels)}
     return _Pending(watermark, min(found, default=NEVER), found, horizon)
+
+
+def _mark(name: str, peer: Mapping[str, Any]) -> int:
+    """The first label of a stream that a rank may still close."""
+    mine = peer["streams"].get(name)
+    if mine is not None:
+        return int(mine["watermark"])
+    # a stream that is new to this rank: it has promised nothing, unless it is closed
+    return int(peer["promised"].get(name, NEVER if peer["closed"] else 0))
 
 
 def _called(goal: int) -> _Pending:
@@ -384,7 +427,8 @@ def merge_lanes(
         sums, maxes = message.take(sums, maxes)
     doubts = find_doubts(messages)
     if doubts:
-        told = yield AllGather(json.dumps([doubt.mine() for doubt in doubts]).encode())
+        mine = json.dumps([doubt.mine() for doubt in doubts]).encode()
+        told = yield AllGather(mine, json.dumps([doubt.nothing for doubt in doubts]).encode())
         peers = [json.loads(payload) for payload in told]
         for index, doubt in enumerate(doubts):
             warnings += doubt.settle([peer[index] for peer in peers], topology)

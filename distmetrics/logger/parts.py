@@ -19,6 +19,7 @@ from distmetrics.registry import Registry
 from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
 from distmetrics.spool.journal import Journal
+from distmetrics.worker.contributions import Contributions
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.worker import IDLE, Worker
 from distmetrics.worker.writer import Writer
@@ -39,6 +40,8 @@ class Options:
     notice_after: float
     raise_lost: bool
     spool_dir: Path | None
+    handle_sigterm: bool
+    record_contributions: bool
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,11 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     named = make_sinks(options.sinks, options.run_dir)
     _check_process_group()
     communicator = connect(
-        options.peer_timeout, options.start_timeout, options.notice_after, notices.add
+        options.peer_timeout,
+        options.start_timeout,
+        options.notice_after,
+        notices.say,
+        lasting=True,
     )
     notices.quiet = communicator.rank > 0
     try:
@@ -93,7 +100,9 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     if communicator.rank == 0:
         writer = _writer(named, registry, options, start, communicator, notices)
     streams = Streams(
-        _journal(options.spool_dir, topology.rank, start.attempt, notices), notices.add
+        _journal(options.spool_dir, topology.rank, start, notices),
+        notices.add,
+        _contributions(options, topology.rank, notices),
     )
     worker = Worker(
         streams,
@@ -104,6 +113,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         start.attempt,
         raise_lost=options.raise_lost,
         idle=min(IDLE, options.peer_timeout / 4),
+        notice_after=options.notice_after,
     )
     worker.start()
     return Parts(streams, worker, topology, writer, start.directory, start.past)
@@ -154,18 +164,24 @@ def _writer(
     return Writer(named, run, notices.add, remember)
 
 
-def _journal(folder: Path | None, rank: int, attempt: int, notices: Notices) -> Journal | None:
+def _journal(folder: Path | None, rank: int, start: Start, notices: Notices) -> Journal | None:
     """This rank's spool; None where there is none, or it cannot be made."""
     if folder is None:
         return None
     try:
-        return Journal(folder, rank, attempt)
+        return Journal(folder, rank, start.attempt, start.run)
     except OSError as error:
         notices.add(
             f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
             "that are not reduced yet are lost if this process dies"
         )
         return None
+
+
+def _contributions(options: Options, rank: int, notices: Notices) -> Contributions | None:
+    if not options.record_contributions or options.run_dir is None:
+        return None
+    return Contributions(options.run_dir / f"contributions-rank{rank}.jsonl", notices.add)
 
 
 def _check_process_group() -> None:

@@ -13,7 +13,7 @@ from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.logger.core import Core
 from distmetrics.record import Value
 from distmetrics.window.stream import MAX_STEP, first_step
-from distmetrics.worker.streams import Flushed, Logged, Ticket
+from distmetrics.worker.events import Flushed, Logged, Ticket
 
 
 class Scope:
@@ -70,6 +70,7 @@ class Scope:
         """
         core = self._core
         if core.disabled:
+            core.say_why()
             return
         with core.lock:
             core.check_open()
@@ -113,6 +114,7 @@ class Scope:
         """
         core = self._core
         if core.disabled:
+            core.say_why()
             return {} if wait else None
         ticket = Ticket(self.name) if wait else None
         with core.lock:
@@ -121,6 +123,7 @@ class Scope:
             core.staging.copy()
             self._floor = max(self._floor, at + 1)
             core.push(Flushed(self.name, at, core.clock.now(), ticket))
+            core.spool_soon()
         values = None
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")
@@ -128,6 +131,17 @@ class Scope:
         if core.notices:
             core.notices.tell()
         return values
+
+    def rest(self) -> Flushed:
+        """What closes all that is logged, for whoever must not wait for the lock."""
+        return Flushed(self.name, self._default_flush(), self._core.clock.now(), None)
+
+    def __reduce__(self) -> str:
+        raise InvalidType(
+            "a logger cannot be sent to another process: it belongs to the process of its rank. "
+            "Return what is to be logged to that process, and leave the logger out of what is sent "
+            "(a dataset, say)"
+        )
 
     @property
     def latest(self) -> dict[str, Value]:
