@@ -234,7 +234,7 @@ def _weights(
     found: dict[int, list[tuple[int, str]]] = {}
     for key, _, place in columns:
         if place is not None:
-            found.setdefault(order[place[0]], []).append((place[1], key.name))
+            found.setdefault(order[place[0]], []).append((place[1], key.full))
     return tuple(
         (array, np.array([c for c, _ in pairs], np.int64), tuple(name for _, name in pairs))
         for array, pairs in found.items()
