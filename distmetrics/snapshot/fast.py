@@ -43,6 +43,8 @@ class _Stack:
             return None
         if stacked.device != self.device or stacked.numel() != len(picked):
             return None
+        if stacked.requires_grad:  # cheaper than no_grad around each call
+            stacked = stacked.detach()
         if stacked.dim() != 1:
             stacked = stacked.reshape(-1)
         if self.widen:
@@ -98,12 +100,11 @@ class FastPath:
         if self.skipped is not None and 1 in map(_size_of, self.skipped(values)):
             return None
         arrays = []
-        with torch.no_grad():
-            for part in self.parts:
-                array = part.take(values)
-                if array is None:
-                    return None
-                arrays.append(array)
+        for part in self.parts:
+            array = part.take(values)
+            if array is None:
+                return None
+            arrays.append(array)
         for position, columns, names in self.weights:
             weights = arrays[position]
             if isinstance(weights, np.ndarray):
