@@ -78,6 +78,7 @@ class FastPath:
         plan: what the arrays hold.
         weights: arrays on the host that hold weights: array, columns, names of their keys.
         skipped: positions of tensors that are ignored as long as they are no scalars.
+        staged: whether all arrays are on the host.
     """
 
     types: tuple[type, ...]
@@ -86,6 +87,7 @@ class FastPath:
     plan: Plan
     weights: tuple[tuple[int, NDArray[np.int64], tuple[str, ...]], ...]
     skipped: Callable[[list[Any]], tuple[Any, ...]] | None
+    staged: bool
 
     def take(self, values: list[Any], weight: Any) -> Snapshot | None:
         """The snapshot; None where a value is not as learned, so that the call goes key by key.
@@ -109,8 +111,7 @@ class FastPath:
             weights = arrays[position]
             if isinstance(weights, np.ndarray):
                 _check(weights[columns], names)
-        staged = not any(isinstance(array, torch.Tensor) for array in arrays)
-        return Snapshot(self.plan, arrays, None, staged)
+        return Snapshot(self.plan, arrays, None, self.staged)
 
     @classmethod
     def learn(
@@ -154,6 +155,7 @@ class FastPath:
             make_plan(columns, order),
             _weights(columns, order),
             _picker(skipped, len(values)) if skipped else None,
+            all(isinstance(kind, np.dtype) or kind[1].type == "cpu" for kind in groups),
         )
 
 
