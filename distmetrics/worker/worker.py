@@ -245,9 +245,10 @@ class Worker:
                 self._tell(text)
         for error in self._streams.take_errors():
             self._tell(error)
-        held_back = None if self._writer is None else self._peers.held_back(outcome)
-        if held_back is not None:
-            self._tell(held_back)
+        if self._writer is not None and not self._streams.waiting:  # a call that waits names them
+            held_back = self._peers.held_back(outcome)
+            if held_back is not None:
+                self._tell(held_back)
 
     def _serve(self, outcome: Outcome) -> None:
         """Give the waiting calls what they wait for."""
