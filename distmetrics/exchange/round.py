@@ -93,7 +93,6 @@ class Offer:
         waiting: the streams that a collective call of this rank waits for, and the watermark up
             to which this rank has closed them.
         positions: on rank 0, the label of each stream through which all is written; else empty.
-        asks: whether this rank wants to know who holds records back.
         leaves: whether the rank leaves the others after this round; it is closed and all it had
             is written.
         gone: the ranks that have left before.
@@ -104,7 +103,6 @@ class Offer:
     closed: bool
     waiting: Mapping[str, int]
     positions: Mapping[str, int] = field(default_factory=dict)
-    asks: bool = False
     leaves: bool = False
     gone: Collection[int] = ()
 
@@ -133,8 +131,6 @@ class Outcome:
         raised: streams that every rank waits for, and the watermark to which all are raised.
         arrived: of these, those of which nothing is left to be reduced.
         absent: for each stream that some rank waits for, the ranks that do not.
-        held: for streams whose oldest window some rank has not passed, its label.
-        holders: where a rank asked, for each of these streams the ranks that have not.
         leavers: the ranks that take part in no later round.
     """
 
@@ -149,8 +145,6 @@ class Outcome:
     raised: dict[str, int] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
     absent: dict[str, list[int]] = field(default_factory=dict)
-    held: dict[str, int] = field(default_factory=dict)
-    holders: dict[str, list[int]] = field(default_factory=dict)
     leavers: list[int] = field(default_factory=list)
 
 
@@ -191,12 +185,6 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
         _note_arrivals(peers, outcome)
-        outcome.holders = {
-            name: [rank for rank, peer in enumerate(peers) if _mark(name, peer) <= found.oldest]
-            for name, found in pending.items()
-            if found.watermark <= found.oldest < NEVER
-        }
-    outcome.held = {n: p.oldest for n, p in pending.items() if p.watermark <= p.oldest < NEVER}
     agreed = _agree(schema, pending, outcome)
     outcome.arrived = {name for name in outcome.raised if name not in outcome.left}
     outcome.more = bool(outcome.left)
@@ -210,13 +198,9 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
 
 def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
     lo, hi = limb_range(w for s in offer.streams.values() for w in s.windows.values())
-    flagged = (
-        bool(offer.waiting)
-        or offer.asks
-        or any(
-            _needs_exchange(stream, schema.get(name), name in schema.aside)
-            for name, stream in offer.streams.items()
-        )
+    flagged = bool(offer.waiting) or any(
+        _needs_exchange(stream, schema.get(name), name in schema.aside)
+        for name, stream in offer.streams.items()
     )
     header = [int(flagged), int(not offer.closed), hi, -lo]
     latest = [NEVER if rank in offer.gone else -1 for rank in range(topology.world_size)]
@@ -300,11 +284,13 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
         return _called(goal)
     labels: dict[int, set[int]] = {}
     for peer in peers:
-        reached = _mark(stream.name, peer)
         mine = peer["streams"].get(stream.name)
         if mine is None:
-            watermark = min(watermark, reached)
+            # a stream that is new to this rank: it has promised nothing, unless it is closed
+            unmade = NEVER if peer["closed"] else 0
+            watermark = min(watermark, peer["promised"].get(stream.name, unmade))
             continue
+        reached = mine["watermark"]
         if goal is not None and mine["idle"]:
             reached = max(reached, goal)
         watermark = min(watermark, reached)
@@ -314,15 +300,6 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
             horizon = min(horizon, mine["labels"][-1][0])
     found = {label: tuple(sorted(labels[label])) for label in sorted(labels)}
     return _Pending(watermark, min(found, default=NEVER), found, horizon)
-
-
-def _mark(name: str, peer: Mapping[str, Any]) -> int:
-    """The first label of a stream that a rank may still close."""
-    mine = peer["streams"].get(name)
-    if mine is not None:
-        return int(mine["watermark"])
-    # a stream that is new to this rank: it has promised nothing, unless it is closed
-    return int(peer["promised"].get(name, NEVER if peer["closed"] else 0))
 
 
 def _called(goal: int) -> _Pending:

@@ -113,7 +113,6 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         start.attempt,
         raise_lost=options.raise_lost,
         idle=min(IDLE, options.peer_timeout / 4),
-        notice_after=options.notice_after,
     )
     worker.start()
     return Parts(streams, worker, topology, writer, start.directory, start.past)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.round import Offer, Offered, Outcome
-from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema, prefix_of
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
@@ -322,6 +322,11 @@ class Streams:
     def kept(self) -> int:
         """How many closed windows are not known to be written."""
         return sum(backlog.kept for backlog in list(self._backlogs.values()))
+
+    def keys(self) -> list[str]:
+        """The keys of all streams, with their children's prefixes; for messages."""
+        names = [name for name in list(self._streams) if not name.startswith(COLLECTIVE)]
+        return [prefix_of(name) + key for name in names for key in self.keys_of(name)]
 
     def keys_of(self, name: str) -> list[str]:
         """Keys of a stream, for messages."""

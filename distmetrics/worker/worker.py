@@ -75,7 +75,6 @@ class Worker:
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
         idle: seconds between rounds in which nothing waits, at most; less than the others wait.
-        notice_after: seconds for which a record waits before the ranks that it waits for are named.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class Worker:
         attempt: int = 0,
         raise_lost: bool = False,
         idle: float = IDLE,
-        notice_after: float = 30.0,
     ) -> None:
         self.results = Results(topology)
         self.rounds = 0
@@ -101,7 +99,7 @@ class Worker:
         self._attempt = attempt
         self._raise_lost = raise_lost
         self._idle = idle
-        self._peers = Peers(notice_after)
+        self._peers = Peers()
         self._met = 0.0
         self._leaving = False
         self._schema = Schema()
@@ -203,7 +201,6 @@ class Worker:
         offer = self._streams.offer(self._positions)
         offer = replace(
             offer,
-            asks=self._peers.asks,
             leaves=self._leaving and offer.closed and not self._streams.kept,
             gone=self._peers.gone,
         )
@@ -245,10 +242,6 @@ class Worker:
                 self._tell(text)
         for error in self._streams.take_errors():
             self._tell(error)
-        if self._writer is not None and not self._streams.waiting:  # a call that waits names them
-            held_back = self._peers.held_back(outcome)
-            if held_back is not None:
-                self._tell(held_back)
 
     def _serve(self, outcome: Outcome) -> None:
         """Give the waiting calls what they wait for."""
@@ -314,8 +307,8 @@ class Worker:
             keeping = "wait in the spool: `distmetrics merge RUN_DIR` completes the record"
         else:
             keeping = "are kept in memory until the ranks are connected again, for want of a spool"
-        keys = [key for stream in self._schema for key in self._streams.keys_of(stream.name)]
-        lost = self._peers.lose(missing, why, self._streams.backlog(), keys, keeping)
+        waiting, keys = self._streams.backlog(), self._streams.keys()
+        lost = self._peers.lose(missing, why, waiting, keys, keeping)
         self.failure = lost
         self._tell(lost if self._raise_lost else str(lost))
 

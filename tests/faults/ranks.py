@@ -52,6 +52,11 @@ class Life:
         with self._sending:
             self._end.send(Said(what, data, time.monotonic()))
 
+    @property
+    def heard(self) -> bool:
+        """Whether the test has said something that was not heard yet."""
+        return self._end.poll()
+
     def hear(self, what: str) -> Any:
         """Wait until the test calls `Rank.tell` with this name."""
         heard, data = self._end.recv()
