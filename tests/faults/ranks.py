@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -82,39 +83,45 @@ class Rank:
         self.process = process
         self.heard: list[Said] = []
         self._end = end
-        self._next = 0
+        self._expected: Counter[str] = Counter()
 
     @property
     def pid(self) -> int:
         return int(self.process.pid)
 
     def expect(self, what: str, timeout: float = PATIENCE) -> Said:
-        """The next thing of this name that the rank says, or has said since the last call.
+        """The next thing of this name that the rank says, or has said already.
 
         Raises:
             AssertionError: it does not come in time, or the rank ended without it.
         """
         deadline = time.monotonic() + timeout
         while True:
-            while self._next < len(self.heard):
-                said = self.heard[self._next]
-                self._next += 1
-                if said.what == "failed":
-                    raise AssertionError(f"rank {self.rank} failed:\n{said.data}")
-                if said.what == what:
-                    return said
+            told = [said for said in self.heard if said.what == what]
+            if self._expected[what] < len(told):
+                self._expected[what] += 1
+                return told[self._expected[what] - 1]
             self._listen(what, deadline)
+
+    def last(self, what: str) -> Any:
+        """What the rank has said last under this name, as of now."""
+        while self._end.poll():
+            self._listen(what, 0.0)
+        return next(said.data for said in reversed(self.heard) if said.what == what)
 
     def _listen(self, what: str, deadline: float) -> None:
         ready = wait([self._end], max(0.0, deadline - time.monotonic()))
         so_far = [said.what for said in self.heard]
         assert ready, f"rank {self.rank} did not say {what!r} in time; it said {so_far}"
         try:
-            self.heard.append(self._end.recv())
+            said = self._end.recv()
         except EOFError:
             raise AssertionError(
                 f"rank {self.rank} ended without saying {what!r}; it said {so_far}"
             ) from None
+        if said.what == "failed":
+            raise AssertionError(f"rank {self.rank} failed:\n{said.data}")
+        self.heard.append(said)
 
     def tell(self, what: str, data: Any = None) -> None:
         """Let the rank go on that waits in `Life.hear`."""
@@ -193,6 +200,9 @@ def _live(
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         torch.set_num_threads(1)
+        warnings.resetwarnings()
+        warnings.simplefilter("always", dm.DistmetricsWarning)
+        warnings.showwarning = lambda message, *_, **__: life.say("warned", str(message))
         if prepare is not None:
             prepare()
         if world_size > 1:
