@@ -204,6 +204,9 @@ class Reduction:
     scalar: bool = field(default=False, compare=False)
     virtual: bool = field(default=False, compare=False)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.kind, dict(self.params))  # its functions do not pickle
+
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
         return f"{self.kind}({options})"
@@ -505,6 +508,10 @@ BUILDERS: Mapping[str, Callable[..., Reduction]] = MappingProxyType(
         )
     }
 )
+
+
+def _rebuild(kind: str, params: dict[str, Any]) -> Reduction:
+    return make(kind, **params)
 
 
 def make(kind: str, **params: Any) -> Reduction:

@@ -48,14 +48,19 @@ choose_constraints() {
 }
 
 install() {
-    echo "Installing into $venv (extras: $extras); the first time this takes a few minutes"
+    log=$venv/install.log
+    echo "Installing into $venv (extras: $extras), a few minutes the first time; log: $log"
     : >"$busy_mark"
     status=0
     # The variables, not -c, so that the pins also hold for what builds a package; a relative path,
     # since pip splits the variable at spaces.
-    PIP_CONSTRAINT=$1 PIP_BUILD_CONSTRAINT=$1 "$python" -m pip install --quiet \
-        --disable-pip-version-check --editable ".[$extras]" || status=$?
+    PIP_CONSTRAINT=$1 PIP_BUILD_CONSTRAINT=$1 "$python" -m pip install \
+        --disable-pip-version-check --editable ".[$extras]" >"$log" 2>&1 || status=$?
     rm -f "$busy_mark" # a failure that pip reports it has also undone
+    if [ "$status" -ne 0 ]; then
+        tail -n 40 "$log" >&2
+        echo "The installation failed; the end of $log stands above" >&2
+    fi
     return "$status"
 }
 

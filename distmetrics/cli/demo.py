@@ -16,27 +16,21 @@ PACKAGES = {"sklearn": "scikit-learn", "tqdm": "tqdm", "psutil": "psutil"}
 """What the demo imports beyond the package's own needs, and what installs it."""
 
 
-class WorldSizes(click.ParamType):
-    """A list of world sizes such as ``1,2,4``."""
-
-    name = "N,N,..."
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The world sizes, each once, in the order given."""
-        try:
-            sizes = tuple(dict.fromkeys(int(part) for part in str(value).split(",")))
-        except ValueError:
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            self.fail(f"{value!r} is no list of positive whole numbers, such as 1,2,4", param, ctx)
-        return sizes
+def world_sizes_of(
+    _context: click.Context, _option: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    """The world sizes in a list such as ``1,2,4``, each once and in the order given."""
+    if value is None:
+        return None
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} is no list of positive whole numbers, such as 1,2,4")
+    return tuple(dict.fromkeys(map(int, parts)))
 
 
 @click.command()
 @click.option("--nproc", type=click.IntRange(1), default=2, show_default=True, help="Ranks.")
-@click.option("--epochs", type=click.IntRange(1), default=8, show_default=True, help="Epochs.")
+@click.option("--epochs", type=click.IntRange(1), default=20, show_default=True, help="Epochs.")
 @click.option(
     "--run-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -44,7 +38,8 @@ class WorldSizes(click.ParamType):
 )
 @click.option(
     "--world-sizes",
-    type=WorldSizes(),
+    metavar="N,N,...",
+    callback=world_sizes_of,
     help="Then evaluate the trained weights at each of these world sizes and compare the bits.",
 )
 def demo(

@@ -93,8 +93,8 @@ def ways_to_look(run_dir: Path) -> dict[str, str]:
         ],
     }
     for log in offline:
-        commands["W&B in the terminal"] = [_program("wandb"), "leet", "run", str(log.parent)]
-        commands["send it to W&B"] = [_program("wandb"), "sync", str(log.parent)]
+        commands["W&B in the terminal"] = [_program("wandb"), "leet", str(log.parent)]
+        commands["send it to W&B (needs an account)"] = [_program("wandb"), "sync", str(log.parent)]
     return {what: shlex.join(command) for what, command in commands.items()}
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,8 @@ from distmetrics.demo.digits import SmallCNN, predict, split_digits
 MICRO_BATCH = 32  # samples in one forward pass
 ACCUMULATE = 2  # forward passes per rank in one optimizer step
 
+MicroBatch = tuple[Tensor, ...]
+
 
 def build_registry() -> dm.Registry:
     """What each key means, said once; the child logger ``val`` uses the same words."""
@@ -35,22 +38,34 @@ def build_registry() -> dm.Registry:
     return registry
 
 
-@torch.no_grad()
-def evaluate(
-    model: nn.Module, loader: DataLoader[tuple[Tensor, ...]], val: dm.Logger, step: int
+def accumulate(
+    model: nn.Module, micro_batches: list[MicroBatch], logger: dm.Logger, step: int
 ) -> None:
+    """Adds up the gradients of one step; DDP reduces them with the last micro-batch only."""
+    hold = model.no_sync if isinstance(model, DistributedDataParallel) else nullcontext
+    for index, (images, labels) in enumerate(micro_batches, start=1):
+        with hold() if index < len(micro_batches) else nullcontext():
+            outputs = predict(model, images, labels)
+            (outputs["loss"].mean() / len(micro_batches)).backward()
+        logger.log(outputs, step=step)
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: Iterable[MicroBatch], val: dm.Logger, step: int) -> None:
     """Logs the held-out samples of this rank; shards may be uneven, nothing is padded."""
-    for images, labels in loader:
+    for images, labels in batches:
         val.log(predict(model, images, labels))
     val.flush(step=step)
 
 
 def train(run_dir: Path, epochs: int) -> None:
     """Trains for some epochs and leaves the weights in ``run_dir/model.pt``."""
-    rank, world_size = dm.get_rank(), dm.get_world_size()
     torch.manual_seed(0)
     training, held_out = split_digits()
-    sampler = DistributedSampler(training, world_size, rank, drop_last=True)
+    rank, world_size = dm.get_rank(), dm.get_world_size()
+    sampler: DistributedSampler[MicroBatch] = DistributedSampler(
+        training, world_size, rank, drop_last=True
+    )
     loader = DataLoader(training, batch_size=MICRO_BATCH, sampler=sampler, drop_last=True)
     shard = Subset(held_out, range(rank, len(held_out), world_size))
     val_loader = DataLoader(shard, batch_size=MICRO_BATCH)
@@ -58,35 +73,29 @@ def train(run_dir: Path, epochs: int) -> None:
     model = SmallCNN()
     parallel = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    steps = epochs * (len(loader) // ACCUMULATE)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
-    bar = tqdm(total=steps, desc="training", unit="step", disable=not dm.is_main_process())
+    steps_per_epoch = len(loader) // ACCUMULATE
+    steps = epochs * steps_per_epoch
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
 
-    with dm.Logger(
-        build_registry(), run_dir=run_dir, sinks=["tensorboard", "wandb"], every=5
-    ) as logger:
+    registry, sinks = build_registry(), ["tensorboard", "wandb"]
+    with (
+        dm.Logger(registry, run_dir=run_dir, sinks=sinks, every=5) as logger,
+        tqdm(total=steps, unit="step", disable=not dm.is_main_process()) as bar,
+    ):
         val = logger.child("val")
-        step = 0
         for epoch in range(epochs):
             sampler.set_epoch(epoch)
             batches = iter(loader)
-            while len(micro_batches := list(islice(batches, ACCUMULATE))) == ACCUMULATE:
-                for i, (images, labels) in enumerate(micro_batches):
-                    last = i == ACCUMULATE - 1
-                    with nullcontext() if last or world_size == 1 else parallel.no_sync():
-                        outputs = predict(parallel, images, labels)
-                        (outputs["loss"].mean() / ACCUMULATE).backward()
-                    logger.log(outputs, step=step)
-                grad_norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm=5.0)
-                logger.log({"lr": scheduler.get_last_lr()[0], "grad_norm": grad_norm}, step=step)
+            for step in range(epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch):
+                accumulate(parallel, list(islice(batches, ACCUMULATE)), logger, step)
+                norm = nn.utils.clip_grad_norm_(model.parameters(), max_norm=5.0)
+                logger.log({"lr": schedule.get_last_lr()[0], "grad_norm": norm}, step=step)
                 optimizer.step()
                 optimizer.zero_grad()
-                scheduler.step()
-                step += 1
+                schedule.step()
                 bar.update()
-                bar.set_postfix({"loss": logger.latest.get("loss")})
-            evaluate(model, val_loader, val, step=step - 1)
-    bar.close()
+                bar.set_postfix(loss=logger.latest.get("loss", "..."))
+            evaluate(model, val_loader, val, step)
     if dm.is_main_process():
         torch.save(model.state_dict(), run_dir / "model.pt")
 
@@ -95,7 +104,7 @@ def main() -> None:
     """The command line of this script."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--run-dir", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     dm.setup_distributed()
     train(options.run_dir, options.epochs)

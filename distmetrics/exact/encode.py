@@ -1,4 +1,4 @@
-"""Numbers as signed integer mantissas and shifts, by integer operations on their bits."""
+"""Numbers as signed integer mantissas and exponents, by integer operations on their bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNIT_LIMB = 34
 LIMBS = 67
 """Limbs that hold 2**31 sums of 2**31 float64 each; only larger integers reach beyond."""
 ORIGIN = BITS * UNIT_LIMB
-"""A shift counts bits above 2**-ORIGIN."""
+"""Bits are counted from 2**-ORIGIN, where limb 0 begins."""
 
 Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
@@ -24,41 +24,62 @@ Numbers: TypeAlias = NDArray[Any]
 
 
 class Mantissas(NamedTuple):
-    """Finite floats as `mantissa * 2**(shift - ORIGIN)`, all exact.
+    """Finite floats as `mantissa * 2**(exponent + bias - ORIGIN)`, all exact.
 
-    A zero has mantissa 0 and the largest shift of its array, so that it never widens the range.
-    `lowest` and `highest` are the extreme shifts; `empty` says that every value is zero.
+    A zero has mantissa 0 and the largest exponent of its array, so that it never widens the range.
+    `lowest` and `highest` are the extremes of exponent + bias, in the wrong order where every
+    value is zero. No mantissa has more than `bits` bits.
     """
 
     mantissa: Integers
-    shift: Integers
+    exponent: Integers
+    bias: int
     lowest: int
     highest: int
     bits: int
 
-    @property
-    def empty(self) -> bool:
-        return self.highest < self.lowest
-
 
 class _Format(NamedTuple):
-    """An IEEE 754 interchange format: the fields of its bits."""
+    """The fields in the bits of an IEEE 754 interchange format.
 
-    bits: type[np.signedinteger[Any]]
-    fraction: int  # stored bits of the mantissa
-    bias: int  # shift of the mantissa's lowest bit, less the exponent field
+    Zero-dimensional arrays of its integers: NumPy takes these faster than scalars.
+    """
 
-    @property
-    def top(self) -> int:
-        return int(np.iinfo(self.bits).max >> self.fraction)
+    sign: NDArray[Any]  # where the sign bit is
+    width: NDArray[Any]  # stored bits of the mantissa
+    fraction: NDArray[Any]  # mask of these bits
+    hidden: NDArray[Any]  # the bit in front of them, not stored
+    top: NDArray[Any]  # the exponent field of infinities and NaN
+    bias: int  # place of a mantissa's lowest bit, less the exponent field
 
 
-_DOUBLE = _Format(np.int64, 52, ORIGIN - 1075)
-_SINGLE = _Format(np.int32, 23, ORIGIN - 150)
+def _format(kind: type[np.signedinteger[Any]], width: int, exponent_bits: int) -> _Format:
+    return _Format(
+        np.array(width + exponent_bits, kind),
+        np.array(width, kind),
+        np.array((1 << width) - 1, kind),
+        np.array(1 << width, kind),
+        np.array((1 << exponent_bits) - 1, kind),
+        ORIGIN - (1 << (exponent_bits - 1)) - width + 1,
+    )
+
+
+_DOUBLE = _format(np.int64, 52, 11)
+_SINGLE = _format(np.int32, 23, 8)
+
+
+def largest(integers: Integers) -> int:
+    """The largest of some integers, which `argmax` finds several times sooner than `max`."""
+    return int(integers[integers.argmax()])
+
+
+def least(integers: Integers) -> int:
+    """The smallest of some integers."""
+    return int(integers[integers.argmin()])
 
 
 def mantissas(values: Numbers) -> Mantissas:
-    """The signed integer mantissas and the shifts of float64, float32 or float16 values.
+    """The signed integer mantissas and the exponents of float64, float32 or float16 values.
 
     Raises:
         InvalidType: floats of another width.
@@ -78,35 +99,32 @@ def mantissas(values: Numbers) -> Mantissas:
 
 def _fields(bits: NDArray[Any], form: _Format) -> Mantissas:
     if not bits.size:
-        nothing = np.zeros(0, np.int64)
-        return Mantissas(nothing, nothing, 0, -1, form.fraction + 1)
-    sign = bits >> (8 * bits.dtype.itemsize - 1)  # -1 or 0
-    exponent = bits >> form.fraction
-    exponent &= form.top
-    mantissa = bits & ((1 << form.fraction) - 1)
-    lowest, highest = int(exponent.min()), int(exponent.max())
+        return Mantissas(bits.astype(np.int64), bits.astype(np.int64), 0, 0, -1, 0)
+    exponent = (bits >> form.width) & form.top
+    mantissa = bits & form.fraction
+    lowest, highest = least(exponent), largest(exponent)
     if highest == form.top:
         raise InvalidValue("an exact sum takes finite values only: count NaN and infinities apart")
     if lowest:
-        mantissa |= 1 << form.fraction
+        mantissa |= form.hidden
     else:  # zeros or subnormals among them
-        mantissa |= (exponent != 0).astype(bits.dtype) << form.fraction
-        np.maximum(exponent, 1, out=exponent)
-        nonzero = mantissa != 0
-        if not nonzero.any():
+        mantissa |= (exponent != 0) * form.hidden
+        zero = mantissa == 0
+        if zero.all():
             lowest, highest = 1, 0
         else:
-            highest = int(exponent.max())
-            exponent[~nonzero] = highest
-            lowest = int(exponent.min())
+            highest = max(highest, 1)
+            np.maximum(exponent, 1, out=exponent)
+            exponent[zero] = highest
+            lowest = least(exponent)
+    sign = bits >> form.sign  # -1 or 0
     mantissa ^= sign
     mantissa -= sign
-    shift = exponent.astype(np.int64)
-    shift += form.bias
     return Mantissas(
         mantissa.astype(np.int64, copy=False),
-        shift,
+        exponent.astype(np.int64, copy=False),
+        form.bias,
         lowest + form.bias,
         highest + form.bias,
-        form.fraction + 1,
+        int(form.width) + 1,
     )

@@ -14,13 +14,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from distmetrics.errors import InvalidType, InvalidValue
-from distmetrics.exact.encode import BITS, UNIT_LIMB, Integers, Numbers, mantissas
+from distmetrics.exact.encode import BITS, UNIT_LIMB, Integers, Numbers, largest, least, mantissas
 
-_MASK = np.int64((1 << BITS) - 1)
+# Zero-dimensional arrays, which NumPy takes faster than scalars.
+_FULL = np.array(BITS, np.int64)
+_LOG = np.array(BITS.bit_length() - 1, np.int64)
+_WITHIN = np.array(BITS - 1, np.int64)
+_MASK = np.array((1 << BITS) - 1, np.int64)
 _PIECE = 1 << BITS  # no value adds more than this to one digit
 _NORMAL = 1 << (BITS - 1)  # bound of a normalized digit
 _MOST = 1 << 62  # bound of any digit
-_CHUNK = 1 << 14  # values whose pieces stay in the second-level cache
+# The pieces of so many values stay in the second-level cache, and each pass over them is so short
+# that a busy Python thread seldom takes the interpreter lock in between.
+_CHUNK = 1 << 13
+_FEW = 6  # limbs up to which Python's shifts beat its conversion from bytes
 
 
 @dataclass(eq=False)
@@ -92,7 +99,7 @@ def add(block: Limbs, rows: Integers, values: Numbers) -> None:
     if not rows.size:
         return
     rows = np.ascontiguousarray(rows, dtype=np.int64)
-    if rows.view(np.uint64).max() >= block.rows:  # a negative row is a huge unsigned one
+    if largest(rows.view(np.uint64)) >= block.rows:  # a negative row is a huge unsigned one
         raise IndexError(f"rows must lie within the block's {block.rows} rows")
     kind = values.dtype.kind
     if kind == "f":
@@ -108,31 +115,30 @@ def add(block: Limbs, rows: Integers, values: Numbers) -> None:
 
 
 def _add_floats(block: Limbs, rows: Integers, values: Numbers) -> None:
-    mantissa, shift, lowest, highest, bits = mantissas(values)
+    mantissa, place, bias, lowest, highest, bits = mantissas(values)
     if highest < lowest:  # all zero
         return
     pieces = 2 if bits <= BITS else 3  # a shifted mantissa has up to 31 bits more
-    lo, hi = lowest // BITS, highest // BITS + pieces
-    _prepare(block, lo, hi, rows.size * _PIECE)
+    _prepare(block, lowest // BITS, highest // BITS + pieces, rows.size * _PIECE)
     flat = block.digits.reshape(-1)
+    place += bias - BITS * block.lo  # of a mantissa's lowest bit within its row
     cell = rows * block.digits.shape[1]
-    cell += shift >> 5
-    cell -= block.lo
-    shift &= BITS - 1
+    cell += place >> _LOG
+    shift = place & _WITHIN
     # mantissa * 2**shift in pieces of 32 bits, the topmost signed
     np.add.at(flat, cell, (mantissa << shift) & _MASK)
-    np.subtract(BITS, shift, out=shift)
+    np.subtract(_FULL, shift, out=shift)
     mantissa >>= shift
     if pieces == 3:
         np.add.at(flat[1:], cell, mantissa & _MASK)
-        mantissa >>= BITS
+        mantissa >>= _FULL
     np.add.at(flat[pieces - 1 :], cell, mantissa)
 
 
 def _add_integers(block: Limbs, rows: Integers, values: Numbers) -> None:
     narrow = values.dtype.itemsize < 8
     if not narrow:
-        narrow = int(values.min()) >= -_PIECE and int(values.max()) <= _PIECE
+        narrow = least(values) >= -_PIECE and largest(values) <= _PIECE
     _prepare(block, UNIT_LIMB, UNIT_LIMB + (1 if narrow else 2), rows.size * _PIECE)
     flat = block.digits.reshape(-1)
     cell = rows * block.digits.shape[1]
@@ -141,8 +147,8 @@ def _add_integers(block: Limbs, rows: Integers, values: Numbers) -> None:
         np.add.at(flat, cell, values.astype(np.int64))
         return
     # of uint64 the upper half is taken before it is signed
-    np.add.at(flat, cell, (values & values.dtype.type(_MASK)).astype(np.int64))
-    np.add.at(flat[1:], cell, (values >> values.dtype.type(BITS)).astype(np.int64))
+    np.add.at(flat, cell, (values & _MASK.astype(values.dtype)).astype(np.int64))
+    np.add.at(flat[1:], cell, (values >> _FULL.astype(values.dtype)).astype(np.int64))
 
 
 def _add_big_integers(block: Limbs, rows: Integers, values: Numbers) -> None:
@@ -284,7 +290,34 @@ def decode(digits: Integers, lo: int) -> list[int]:
     >>> decode(np.array([[-1, 1], [3, 0]]), 34)
     [4294967295, 3]
     """
+    if digits.shape[1] > _FEW:
+        return _decode_wide(digits)
     totals = [0] * digits.shape[0]
     for column in digits.T[::-1].tolist():
         totals = [(total << BITS) + digit for total, digit in zip(totals, column, strict=True)]
     return totals
+
+
+def _decode_wide(digits: Integers) -> list[int]:
+    """As `decode`, in time linear in the limbs.
+
+    Even and odd limbs, each made unsigned by an offset of 2**63, are the 64-bit words of two
+    integers; what the offsets add up to is taken off again.
+    """
+    rows, width = digits.shape
+    count = (width + 1) // 2
+    words = np.full((2, rows, count), 1 << 63, np.uint64)
+    unsigned = digits.astype(np.int64).view(np.uint64)
+    words[0] ^= unsigned[:, 0::2]
+    words[1, :, : width // 2] ^= unsigned[:, 1::2]
+    raw = memoryview(words.astype("<u8").tobytes())
+    size = 8 * count
+    half = rows * size
+    offset = int.from_bytes((b"\0" * 7 + b"\x80") * count, "little")
+    offset += offset << BITS
+    return [
+        int.from_bytes(raw[at : at + size], "little")
+        + (int.from_bytes(raw[half + at : half + at + size], "little") << BITS)
+        - offset
+        for at in range(0, half, size)
+    ]

@@ -56,21 +56,21 @@ def _integral(array: Numbers) -> bool:
     return array.dtype.kind != "f"
 
 
-def _largest(integers: Numbers) -> int:
+def _largest_size(integers: Numbers) -> int:
     return max(abs(int(integers.min())), abs(int(integers.max()))) if integers.size else 0
 
 
 def _integer_product(x: Numbers, w: Numbers) -> Numbers:
-    most, most_weight = _largest(x), _largest(w)
+    most, most_weight = _largest_size(x), _largest_size(w)
     if max(most, most_weight, most * most_weight) < 1 << 63:
         return np.multiply(x.astype(np.int64), w.astype(np.int64))
     exact: Numbers = np.multiply(x.astype(object), w.astype(object))
-    return exact.astype(np.int64) if _largest(exact) < 1 << 63 else exact
+    return exact.astype(np.int64) if _largest_size(exact) < 1 << 63 else exact
 
 
 def _mixed_product(integers: Numbers, floats: Numbers) -> Floats:
     integers, floats = np.broadcast_arrays(integers, floats)
-    if _largest(integers) <= _EXACT:
+    if _largest_size(integers) <= _EXACT:
         return np.asarray(product(integers.astype(np.float64), floats))
     result = np.empty(integers.shape, np.float64)
     if integers.dtype.kind == "O":
@@ -105,7 +105,7 @@ def _restore_subnormals(result: Floats, x: Numbers, w: Numbers) -> None:
         return
     left, right = mantissas(x[small]), mantissas(w[small])
     top = left.mantissa.astype(object) * right.mantissa.astype(object)
-    exponent = left.shift + right.shift - 2 * ORIGIN
+    exponent = left.exponent + right.exponent + (left.bias + right.bias - 2 * ORIGIN)
     exact = [round_scaled(t, e) for t, e in zip(top.tolist(), exponent.tolist(), strict=True)]
     negative = np.signbit(x[small]) ^ np.signbit(w[small])
     # copysign is a bit operation; a zero product keeps the sign that IEEE 754 gives it
@@ -171,16 +171,17 @@ def _parts(array: Numbers) -> list[_Part]:
     if array.dtype.kind == "f":
         flat = mantissas(array.reshape(-1))
         values = flat.mantissa.astype(np.float64).reshape(array.shape)
-        return [_Part(values, flat.shift.reshape(array.shape) - ORIGIN, flat.bits)]
-    most = _largest(array)
+        exponent = flat.exponent.reshape(array.shape) + (flat.bias - ORIGIN)
+        return [_Part(values, exponent, flat.bits)]
+    most = _largest_size(array)
     if most <= _EXACT:
         return [_Part(array.astype(np.float64), 0, most.bit_length())]
     step = 53
     rest, parts = array.astype(object), []
-    for exponent in range(0, most.bit_length() + 1, step):
-        last = exponent + step > most.bit_length()
+    for place in range(0, most.bit_length() + 1, step):
+        last = place + step > most.bit_length()
         piece = rest if last else rest & ((1 << step) - 1)  # the last one bears the sign
-        parts.append(_Part(piece.astype(np.float64), exponent, step))
+        parts.append(_Part(piece.astype(np.float64), place, step))
         rest = rest >> step
     return parts
 

@@ -45,10 +45,12 @@ class Referred:
         counted: whether it is a count; a key that only gives seconds is not.
         replicated_over: all dimensions over which a key that needs this one is replicated: ranks
             that saw the same samples hold the same weights as well.
+        makes: the ratios and rates that need it.
     """
 
-    counted: bool
-    replicated_over: tuple[str, ...]
+    counted: bool = False
+    replicated_over: tuple[str, ...] = ()
+    makes: tuple[Metric, ...] = ()
 
 
 class Declarations:
@@ -87,7 +89,7 @@ class Declarations:
             for metric in metrics:
                 _refuse_references(metric, after, where)
             self._matchers |= {
-                metric.pattern: matcher(metric.pattern, where)
+                metric.pattern: matcher(metric.pattern)
                 for metric in metrics
                 if not metric.exact and metric.pattern not in self._matchers
             }
@@ -125,15 +127,17 @@ def _referred(metrics: Iterable[Metric]) -> dict[str, Referred]:
     for metric in metrics:
         params = {} if metric.reduction is None else metric.reduction.params
         counted = {params.get(name) for name in COUNTED}
-        for name in metric.refers:
-            before = found.get(name, Referred(counted=False, replicated_over=()))
+        for name in dict.fromkeys(metric.refers):
+            before = found.get(name, Referred())
             over = dict.fromkeys((*before.replicated_over, *metric.replicated_over))
-            found[name] = Referred(before.counted or name in counted, tuple(over))
+            makes = (*before.makes, metric) if metric.virtual else before.makes
+            found[name] = Referred(before.counted or name in counted, tuple(over), makes)
     return found
 
 
 def _refuse_references(metric: Metric, declared: dict[str, Metric], where: str) -> None:
     """Raise where a declaration and the keys it needs, or is needed by, do not go together."""
+    _refuse_cycle(metric, declared, where)
     for name in metric.refers:
         target = declared.get(name)
         if target is not None and target.virtual:
@@ -142,7 +146,6 @@ def _refuse_references(metric: Metric, declared: dict[str, Metric], where: str) 
         for other in declared.values():
             if metric.pattern in other.refers:
                 raise _made_from_others(where, other, metric.pattern, metric)
-    _refuse_cycle(metric, declared, where)
 
 
 def _made_from_others(where: str, metric: Metric, name: str, target: Metric) -> InvalidValue:

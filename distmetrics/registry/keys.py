@@ -29,17 +29,9 @@ def is_pattern(text: str) -> bool:
     return _WILDCARD.search(text) is not None
 
 
-def matcher(pattern: str, where: str) -> Matcher:
-    """What tells the keys that a pattern matches, case-sensitive, compiled once.
-
-    Raises:
-        InvalidValue: the pattern holds a range of characters that is none, such as ``[z-a]``
-            (where the running Python refuses it).
-    """
-    try:
-        return re.compile(fnmatch.translate(pattern)).match
-    except re.error as error:
-        raise InvalidValue(f"{where}: {pattern!r} is no valid pattern: {error}") from None
+def matcher(pattern: str) -> Matcher:
+    """What tells the keys that a pattern matches, case-sensitive, compiled once."""
+    return re.compile(fnmatch.translate(pattern)).match
 
 
 def checked_key(text: object, where: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from distmetrics import reductions
-from distmetrics.registry.declarations import Index, Pattern
+from distmetrics.registry.declarations import Index, Pattern, Referred
 from distmetrics.registry.metric import IGNORE, Metric
 
 
@@ -25,6 +28,9 @@ def look_up(index: Index, key: str, prefix: str, default: str) -> Metric:
     name (`*num*`, child `num_eval`) hides the name `loss`. Among patterns the longer wins, of
     equally long ones the later. A pattern leaves out the keys that its own declaration refers to:
     `average("*", weight="n")` does not average `n`.
+
+    What comes back names the keys it needs as the child's calls do: `average("val/loss",
+    weight="val/n")` is looked up as `average(weight="n")`, like `average("val/loss", weight="n")`.
     """
     full = prefix + key
     found = index.names.get(full)
@@ -32,7 +38,36 @@ def look_up(index: Index, key: str, prefix: str, default: str) -> Metric:
         found = _named_child(index, key, prefix) or index.names.get(key)
     if found is None:
         found = _first(index, key, full)
-    return found or _undeclared(index, key, full, default)
+    return _local(found, prefix) if found else _undeclared(index, key, full, default)
+
+
+def virtual_keys(
+    index: Index, key: str, prefix: str, children: tuple[str, ...]
+) -> Iterator[tuple[str, Metric]]:
+    """The declared ratios and rates that need a key, by their name in the child; maybe twice."""
+    for needed in (key, prefix + key) if prefix else (key,):
+        for metric in index.referred.get(needed, Referred()).makes:
+            name = metric.pattern
+            if prefix and name.startswith(prefix):
+                yield name[len(prefix) :], metric
+            elif not name.startswith(children):
+                yield name, metric
+
+
+def _local(metric: Metric, prefix: str) -> Metric:
+    """The metric with the keys it needs under the names used in the child's calls."""
+    reduction = metric.reduction
+    if (
+        reduction is None
+        or not prefix
+        or not any(name.startswith(prefix) for name in reduction.refers)
+    ):
+        return metric
+    params = {
+        name: value.removeprefix(prefix) if value in reduction.refers else value
+        for name, value in reduction.params.items()
+    }
+    return replace(metric, reduction=reductions.make(reduction.kind, **params))
 
 
 def _named_child(index: Index, key: str, prefix: str) -> Metric | None:

@@ -8,7 +8,7 @@ from typing import Any
 from distmetrics.errors import DeclarationConflict, InvalidType, InvalidValue, UnknownKey
 from distmetrics.registry import compare
 from distmetrics.registry.keys import nearest, shown
-from distmetrics.registry.lookup import look_up
+from distmetrics.registry.lookup import look_up, virtual_keys
 from distmetrics.registry.metric import IGNORE, Metric
 from distmetrics.registry.vocabulary import Vocabulary
 
@@ -105,30 +105,32 @@ class Registry(Vocabulary):
             index.found[prefix, key] = metric
         return metric
 
-    def computed(self, prefix: str = "", children: Iterable[str] = ()) -> dict[str, Metric]:
-        """The ratios and rates of the logger or child with this prefix, by their name in it.
+    def virtual(
+        self, key: str, prefix: str = "", children: Iterable[str] = ()
+    ) -> tuple[tuple[str, Metric], ...]:
+        """The ratios and rates that a logged key serves, as pairs of a name and its metric.
 
-        Nobody logs these keys, so that no call asks for them. Names under a prefix of `children`
-        belong to that child: ``ratio("val/acc", "num_correct", "n")`` is no key of its parent,
-        although the parent may log ``num_correct`` and ``n`` too.
+        Nobody logs these, so that no call asks for them: they exist where the keys they need do.
+        Names are those of the logger or child with this prefix. A name under a prefix of
+        `children`, which holds those of all children, belongs to that child alone:
+        ``ratio("val/acc", "num_correct", "n")`` is no key of the parent, although the parent may
+        log `num_correct` and `n` too.
 
         >>> registry = Registry()
         >>> registry.ratio("acc", "num_correct", "n")
         >>> registry.ratio("val/top5", "num_top5", "n")
-        >>> sorted(registry.computed(children=["val/"])), sorted(registry.computed("val/"))
-        (['acc'], ['acc', 'top5'])
+        >>> [name for name, metric in registry.virtual("n", children=["val/"])]
+        ['acc']
+        >>> [name for name, metric in registry.virtual("n", "val/")]
+        ['acc', 'top5']
         """
-        others = tuple(children)
+        index = self._declarations.index()
         found = {}
-        for metric in self:
-            name = metric.pattern
-            if prefix and name.startswith(prefix):
-                name = name[len(prefix) :]
-            elif name.startswith(others):
-                continue
-            if metric.virtual and (winner := self.resolve(name, prefix)).virtual:
-                found[name] = winner
-        return found
+        for name, declared in virtual_keys(index, key, prefix, tuple(children)):
+            metric = self.resolve(name, prefix)  # a child may declare, or ignore, it in its own way
+            if metric.pattern == declared.pattern:
+                found[name] = metric
+        return tuple(found.items())
 
     def __contains__(self, key: object) -> bool:
         """Whether a key is registered: declared by name or pattern, or needed by one that is."""

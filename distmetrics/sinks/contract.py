@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from distmetrics.record import Record
+from distmetrics.record import Record, Scalar
 
 if TYPE_CHECKING:
     from distmetrics.registry import Registry
@@ -43,8 +43,19 @@ class Sink(Protocol):
     """Where records go. Used on rank 0 only, from one thread, in this order.
 
     A sink may raise, block or be slow: the logger isolates it from the training and from the
-    other sinks. It may also have a class attribute ``name`` (for messages and `Logger.sink`) and
-    an attribute ``handle`` (what `Logger.sink` returns: the writer or run of the back end).
+    other sinks. A record that a sink raised on is not offered to it again.
+
+    A sink may also have
+
+    - ``name``: its name in messages, in `Logger.stats` and for `Logger.sink`;
+    - ``handle``: what `Logger.sink` returns, the writer or run of the back end. It may be asked
+      for from any thread;
+    - ``state()``: a dict of plain values that finds the back end's run again after a restart. It
+      comes back as `Run.state`;
+    - ``needs_directory = True``: it keeps files, so that a logger without ``run_dir`` refuses it;
+    - ``direct = True``: its `write` takes microseconds and never waits for a network, so that the
+      logger's worker calls it itself. Every other sink gets a thread and a bounded queue of its
+      own (`distmetrics.sinks.isolated`). A direct sink may have ``write_many(records)``.
     """
 
     def open(self, run: Run) -> None:
@@ -59,3 +70,11 @@ class Sink(Protocol):
 
 RecordFunction = Callable[[Record], object]
 """The simplest sink: a function that is called with each record."""
+
+
+def scalars(record: Record) -> dict[str, Scalar]:
+    """The record's numbers by key, without its histograms.
+
+    For back ends that draw numbers: each has a kind of its own for histograms.
+    """
+    return {key: value for key, value in record.values.items() if not isinstance(value, dict)}

@@ -1,0 +1,136 @@
+"""Records as TensorBoard scalars."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distmetrics.errors import InvalidValue, MissingPackage
+from distmetrics.record import Record, Scalar
+from distmetrics.sinks.contract import Run, scalars
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from distmetrics.sinks.eventfile import EventFile
+
+
+class TensorBoardSink:
+    """Every number of a record as a scalar of its key, at the record's step and time.
+
+    All of an attempt goes into one event file in ``<run_dir>/tensorboard/``, made with the first
+    record. A resumed run hides what the attempts before it wrote from its first step on. NaN and
+    infinities are kept.
+
+    Event files hold float32: 16777217 reads back as 16777216, 1/3 as 0.3333333432674408, 1e300 as
+    infinity. metrics.jsonl has the exact values.
+
+    A step lower than one before it is in the file as well, but TensorBoard's default loader hides
+    the later steps of a curve that steps back; ``tensorboard --load_fast=false`` shows them all.
+
+    Args:
+        directory: where the event files go, instead of the run directory's ``tensorboard``.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        self._directory = None if directory is None else Path(directory)
+        self._purge_step: int | None = None
+        self._open = False
+        self._lock = threading.Lock()  # the first record and the first `handle` may race
+        self._events: EventFile | None = None
+        self._writer: SummaryWriter | None = None
+
+    @property
+    def needs_directory(self) -> bool:
+        """Whether the event files' place follows from the run directory."""
+        return self._directory is None
+
+    @property
+    def handle(self) -> SummaryWriter | None:
+        """A `torch.utils.tensorboard.SummaryWriter` into the same event file; None if not open.
+
+        Any thread may use it beside the sink, for images, text, figures and layouts. Its `flush`
+        and `close` are not needed.
+        """
+        if not self._open:
+            return None
+        events = self._event_file()
+        with self._lock:
+            if self._writer is None:
+                from distmetrics.sinks.eventfile import summary_writer
+
+                self._writer = summary_writer(events)
+            return self._writer
+
+    def open(self, run: Run) -> None:
+        """Find TensorBoard and the place for its files.
+
+        Raises:
+            MissingPackage: tensorboard is not installed.
+            InvalidValue: neither the sink nor the run has a directory.
+        """
+        try:
+            import distmetrics.sinks.eventfile  # noqa: F401 - it imports tensorboard
+        except ImportError as error:
+            raise MissingPackage(
+                f"the TensorBoard sink needs tensorboard ({error}); install it with: "
+                "python -m pip install tensorboard"
+            ) from error
+        if self._directory is None:
+            if run.directory is None:
+                raise InvalidValue(
+                    "TensorBoardSink has no place for its files: give the logger a run_dir, or "
+                    'write TensorBoardSink(directory="...")'
+                )
+            self._directory = run.directory / "tensorboard"
+        self._purge_step = run.resumed_from
+        self._open = True
+
+    def write(self, record: Record) -> None:
+        """Write the record's numbers as one event.
+
+        Raises:
+            OSError: they could not be written; the file is as it was before.
+        """
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        numbers = scalars(record)
+        if not numbers:
+            return
+        event = Event(step=record.step, wall_time=record.time)
+        add = event.summary.value.add
+        for key, value in numbers.items():
+            add(tag=key, simple_value=_as_float(value))
+        self._event_file().add_event(event)
+
+    def close(self) -> None:
+        """Put all events on the disk."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            if self._events is not None:
+                self._events.sync_and_close()
+
+    def _event_file(self) -> EventFile:
+        from distmetrics.sinks.eventfile import EventFile
+
+        with self._lock:
+            if self._events is None:
+                if self._directory is None:
+                    raise InvalidValue("this TensorBoardSink is not open; call open(run) first")
+                self._events = EventFile(self._directory, self._purge_step)
+            return self._events
+
+
+def _as_float(value: Scalar) -> float:
+    """The value as a float; an integer beyond float64's range is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)

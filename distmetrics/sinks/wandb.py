@@ -1,0 +1,261 @@
+"""Records as rows of a W&B run, also without an account or a network."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from distmetrics.errors import DistmetricsWarning, InvalidValue, MissingPackage
+from distmetrics.record import Record, Scalar
+from distmetrics.sinks.contract import Run, scalars
+from distmetrics.sinks.wandb_account import has_credentials
+
+if TYPE_CHECKING:
+    import wandb
+
+_NO_KEY = (
+    "W&B was asked to run online, but no API key is configured; the run is kept offline. Run "
+    "`wandb login` or set WANDB_API_KEY before the next one, and upload this one with `wandb sync`"
+)
+Mode = Literal["online", "offline", "disabled", "shared"]
+_MODES: dict[str, Mode] = {
+    "online": "online",
+    "offline": "offline",
+    "disabled": "disabled",
+    "shared": "shared",
+    "run": "online",  # W&B's names of old
+    "dryrun": "offline",
+}
+_SERVICE = "WANDB_SERVICE"
+_RESERVED = frozenset({"", "attempt", "_step", "_timestamp", "_runtime", "_wandb"})
+
+
+class WandbSink:
+    """Each record as one row of a W&B run, its step in the ordinary key ``step``.
+
+    W&B's own step only ever rises, and drops rows that would step back; so it is left to count
+    rows, and `define_metric` makes ``step`` the x-axis of every key (``val/step`` for the keys of
+    the child ``val``). Rows of a resumed run bear its ``attempt``: W&B cannot take rows back, so
+    the steps that a crashed attempt had logged after the checkpoint are in the run twice, and the
+    highest attempt is the one that counts.
+
+    **Mode.** The argument; else ``WANDB_MODE`` and W&B's settings; else online where an API key is
+    configured (``WANDB_API_KEY``, ``wandb login``) and offline where none is. Nothing ever prompts:
+    online without a key, or with a server that cannot be reached in time, becomes offline with a
+    warning. Offline runs are uploaded later with ``wandb sync``.
+
+    **Files** are in ``<run_dir>/wandb/``. Output and code are not captured, and `os.environ` is
+    left as it was found.
+
+    **Values.** NaN and infinities are kept. Integers are exact in the file up to 2**63 and floats
+    beyond; W&B's charts compute in float64, exact up to 2**53. Keys are taken as they are, but for
+    those that name a column of W&B or of this sink (``step``, ``attempt``, ``_step``,
+    ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the end.
+
+    Args:
+        mode: ``"online"``, ``"offline"``, ``"disabled"``, ``"shared"``, or None: found out as above.
+        init_timeout: seconds that the server may take to accept the run.
+        finish_timeout: seconds that the last upload may take when the sink closes. What is not
+            uploaded by then is in the run's files.
+        run: an active W&B run of your own to log into. It is not finished by the sink.
+        options: passed to `wandb.init`: ``project``, ``entity``, ``name``, ``group``, ``tags``, ...
+    """
+
+    name = "wandb"
+
+    def __init__(
+        self,
+        mode: Mode | None = None,
+        *,
+        init_timeout: float = 30.0,
+        finish_timeout: float = 30.0,
+        run: wandb.Run | None = None,
+        **options: Any,
+    ) -> None:
+        if mode is not None and mode not in get_args(Mode):
+            known = ", ".join(repr(name) for name in get_args(Mode))
+            raise InvalidValue(
+                f"WandbSink: mode={mode!r} is not known; use {known}, or leave it out"
+            )
+        self._mode = mode
+        self._init_timeout = init_timeout
+        self._finish_timeout = finish_timeout
+        self._run = run
+        self._owns_run = run is None
+        self._options = options
+        self._id: str | None = None
+        self._defined: set[str] = set()
+
+    @property
+    def needs_directory(self) -> bool:
+        """Whether W&B's files go to the run directory."""
+        return self._owns_run and "dir" not in self._options
+
+    @property
+    def handle(self) -> wandb.Run | None:
+        """The W&B run, for images, tables and artifacts; None before it began."""
+        return self._run
+
+    def open(self, run: Run) -> None:
+        """Begin the W&B run, or go on with the one that `state` named.
+
+        Raises:
+            MissingPackage: wandb is not installed.
+            InvalidValue: neither the sink nor the run has a directory.
+        """
+        if not self._owns_run:
+            return
+        try:
+            import wandb  # noqa: F401
+        except ImportError as error:
+            raise MissingPackage(
+                f"the W&B sink needs wandb ({error}); install it with: python -m pip install wandb"
+            ) from error
+        with _environment_restored():
+            self._run = self._begin(run)
+
+    def write(self, record: Record) -> None:
+        """Log the record as one row."""
+        if self._run is None:
+            raise InvalidValue("this WandbSink is not open; call open(run) before it is used")
+        axis = "step" if record.logger is None else f"{record.logger}/step"
+        row = {_column(key, axis): _plain(value) for key, value in scalars(record).items()}
+        self._define(axis, row)
+        row["_timestamp"] = record.time
+        row[axis] = record.step
+        if record.attempt > 0:
+            row["attempt"] = record.attempt
+        self._run.log(row, commit=True)
+
+    def state(self) -> dict[str, str]:
+        """The run's id, with which a resumed run goes on."""
+        return {} if self._id is None else {"id": self._id}
+
+    def close(self) -> None:
+        """Finish the run, unless it is the user's own."""
+        if self._run is not None and self._owns_run:
+            with _environment_restored():
+                self._run.finish()
+
+    def _begin(self, run: Run) -> wandb.Run:
+        import wandb
+
+        settings = wandb.setup().settings
+        options = dict(self._options)
+        directory = options.pop("dir", run.directory)
+        if directory is None:
+            raise InvalidValue(
+                "WandbSink has no place for its files: give the logger a run_dir, or write "
+                'WandbSink(dir="...")'
+            )
+        Path(directory).mkdir(parents=True, exist_ok=True)  # or W&B would use another folder
+        resumed = run.state.get("id")
+        given = options.pop("id", None) or settings.run_id
+        self._id = str(resumed or given or secrets.token_hex(4))
+        if resumed:
+            options["resume"] = "allow"
+        options.setdefault("name", settings.run_name or run.name)
+        options.setdefault("config", dict(run.config))
+        options.setdefault("reinit", "create_new")  # a run of the user's own goes on beside
+        options.update(dir=str(directory), id=self._id, settings=self._settings(options))
+        mode = self._resolved_mode(settings)
+        try:
+            return wandb.init(mode=mode, **options)
+        except wandb.Error as error:
+            if mode not in ("online", "shared"):
+                raise
+            warnings.warn(
+                f"W&B did not accept the run ({error}); it is kept offline: upload it with "
+                f"`wandb sync` from {directory}/wandb",
+                DistmetricsWarning,
+                stacklevel=2,
+            )
+            return wandb.init(mode="offline", **options)
+
+    def _settings(self, options: dict[str, Any]) -> wandb.Settings:
+        """Neither output nor its capture, no code, no endless wait, unless the user says so."""
+        import wandb
+
+        given = options.pop("settings", None) or {}
+        if isinstance(given, wandb.Settings):
+            given = given.model_dump(exclude_unset=True)
+        quiet = {
+            "silent": True,
+            "console": "off",
+            "disable_git": True,
+            "disable_code": True,
+            "save_code": False,
+            "init_timeout": self._init_timeout,
+            "finish_timeout": self._finish_timeout,
+            "finish_timeout_raises": False,
+        }
+        return wandb.Settings(**{**quiet, **given})
+
+    def _resolved_mode(self, settings: wandb.Settings) -> Mode:
+        mode = _MODES[self._mode or settings.mode]
+        if mode in ("offline", "disabled") or has_credentials(settings):
+            return mode
+        if self._mode is not None or os.environ.get("WANDB_MODE"):
+            warnings.warn(_NO_KEY, DistmetricsWarning, stacklevel=2)
+        return "offline"
+
+    def _define(self, axis: str, row: Mapping[str, Scalar]) -> None:
+        """Make `axis` the x-axis of the row's keys that have none yet.
+
+        One definition a key, as of several patterns that match a key W&B takes any. A key with a
+        ``*`` can only be defined as a pattern: it keeps W&B's own x-axis.
+        """
+        assert self._run is not None
+        if axis not in self._defined:
+            self._defined.add(axis)
+            self._run.define_metric(_escaped(axis), hidden=True)
+        for key in row.keys() - self._defined:
+            self._defined.add(key)
+            if "*" not in key:
+                self._run.define_metric(_escaped(key), step_metric=axis, step_sync=False)
+
+
+def _column(key: str, axis: str) -> str:
+    """The column of a key: itself, with one ``_`` more if that is a reserved name and any ``_``."""
+    bare = key.rstrip("_")
+    return f"{key}_" if bare == axis or bare in _RESERVED else key
+
+
+def _escaped(key: str) -> str:
+    """The key as a name for `define_metric`, which takes bare dots for a path."""
+    return key.replace("\\", "\\\\").replace(".", "\\.")
+
+
+def _plain(value: Scalar) -> Scalar:
+    """The value, an integer beyond float64's range as infinity."""
+    try:
+        float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    return value
+
+
+@contextmanager
+def _environment_restored() -> Iterator[None]:
+    """Hide empty W&B variables, which it refuses, and take back what it adds.
+
+    W&B reads ``WANDB_SILENT=""`` as an invalid boolean, where it means "not set". It leaves the
+    address of its service in ``WANDB_SERVICE``.
+    """
+    empty = [key for key, value in os.environ.items() if key.startswith("WANDB_") and not value]
+    service = os.environ.get(_SERVICE)
+    for key in empty:
+        del os.environ[key]
+    try:
+        yield
+    finally:
+        for key in empty:
+            os.environ.setdefault(key, "")
+        if service is None:
+            os.environ.pop(_SERVICE, None)
