@@ -94,7 +94,9 @@ def main() -> None:
         cells = "".join(f"{row[column] or '.':>13}" for column in columns)
         print(f"{name:32} {expected:20}{cells}")
     print(f"named right: {right} of {total} ({right / total:.1%})")
-    print(f"false alarms: {false_alarms} of {clean} clean series; faults passed: {missed} of {faulty}")
+    print(
+        f"false alarms: {false_alarms} of {clean} clean series; faults passed: {missed} of {faulty}"
+    )
 
 
 if __name__ == "__main__":

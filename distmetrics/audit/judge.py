@@ -89,7 +89,7 @@ def judge(aligned: Aligned, context: Context | None = None) -> Verdict:
         found = replace(
             found,
             kind=Kind.UNDECIDED,
-            reason=f"perhaps {found.kind.value}, but only {found.confidence:.2f} sure: {found.reason}",
+            reason=f"perhaps {found.kind.value} ({found.confidence:.2f}): {found.reason}",
         )
     return _verdict(aligned, found, factors)
 
@@ -101,11 +101,13 @@ def beyond_tolerance(aligned: Aligned, rtol: float) -> Bools:
     """
     relative = aligned.relative()
     if not aligned.integer:
-        return relative > max(rtol, FLOAT32_STEP if aligned.single else 0.0)
+        outside: Bools = relative > max(rtol, FLOAT32_STEP if aligned.single else 0.0)
+        return outside
     if not aligned.single:
         return aligned.spread > 0
     rounded = np.abs(aligned.values).max(axis=0) > _EXACT_FLOAT32
-    return (aligned.spread > 0) & ~(rounded & (relative <= FLOAT32_STEP))
+    beyond: Bools = (aligned.spread > 0) & ~(rounded & (relative <= FLOAT32_STEP))
+    return beyond
 
 
 def _split_finding(aligned: Aligned) -> _Finding:
@@ -238,9 +240,9 @@ def _in_time(aligned: Aligned, context: Context) -> _Finding | None:
         )
     when = pattern.onset(aligned, context.rtol)
     if when.returns and not when.lattice and len(set(aligned.sizes)) > 1:
-        found = scatter.measure(aligned)
+        found = scatter.measure(aligned) if when.discrete else None
         if found is not None and found.noise < 0.5 and found.share >= scatter.RANK_LOCAL_SHARE:
-            return _of_scatter(aligned)  # a few samples on a rank: equal by chance
+            return _of_scatter(aligned)  # ratios of small counts are equal by chance
         return _Finding(
             Kind.WEIGHTING,
             0.9,
@@ -294,6 +296,8 @@ def _of_scatter(aligned: Aligned) -> _Finding | None:
         return _Finding(
             Kind.WEIGHTING, 0.95, f"always {where} the value at {aligned.sizes[0]} ranks{local}"
         )
+    if side.smooth:
+        return None
     if found.noise < 0.5:
         kind = Kind.RANK_LOCAL if found.share >= scatter.RANK_LOCAL_SHARE else Kind.WEIGHTING
         size = (

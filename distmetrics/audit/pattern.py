@@ -15,6 +15,8 @@ ROUNDING = 1e-5
 
 _APART = 5.0  # how much larger differences on uneven steps, or between two groups, have to be
 _FEW = 3
+_DISTINCT = 0.8
+_SMOOTH = 0.1
 _TOLERANCE = 2e-5
 
 
@@ -32,22 +34,25 @@ class Padding:
 
 
 def padding(aligned: Aligned) -> Padding | None:
-    """Whether counts are the reference's, rounded up or down to a multiple of the world size.
+    """Whether counts look like one number of samples, rounded to a multiple of the ranks.
 
-    A sampler that gives every rank equally many samples makes ceil(N/W)·W of N, or floor(N/W)·W.
-    The reference has to be a run of one rank.
+    A sampler that gives every rank equally many samples makes ceil(N/W)·W of N, or floor(N/W)·W:
+    all runs' counts are multiples of their W, and some N is compatible with all of them.
     """
-    values, sizes = aligned.values, aligned.sizes
-    if not aligned.integer or sizes[0] != 1 or np.any(values < 0) or aligned.spread.max() == 0:
+    sizes = np.array(aligned.sizes, np.float64)[:, None]
+    if not aligned.integer or len(set(aligned.sizes)) < 2 or not aligned.spread.any():
         return None
-    whole = np.rint(values)
-    exact, first = whole[0], np.unique(whole[0], return_index=True)[1]
-    for padded, rounding in ((True, np.ceil), (False, np.floor)):
-        expected = np.stack([rounding(exact / size) * size for size in sizes])
-        if np.array_equal(expected, whole) and np.all(whole[:, whole.any(axis=0)] > 0):
-            distinct = sum(1.0 - 1.0 / size for size in set(sizes) - {1}) * len(first)
+    counts = np.rint(aligned.values)
+    if np.any(counts <= 0) or np.any(np.mod(counts, sizes) != 0):
+        return None
+    for padded in (True, False):
+        least = (counts - sizes + 1 if padded else counts).max(axis=0)
+        most = (counts if padded else counts + sizes - 1).min(axis=0)
+        if np.all(least <= most):
+            different = len(np.unique(counts[0]))
+            bits = sum(1.0 - 1.0 / size for size in set(aligned.sizes)) * different
             small = float(np.max(aligned.relative())) <= 0.25
-            chance = 0.5 ** (2 * distinct + (2 if small else 0))
+            chance = 0.5 ** (2 * bits + (2 if small else 0))
             return Padding(padded, min(1.0 - chance, 0.999))
     return None
 
@@ -131,6 +136,7 @@ class Onset:
         growth: median difference of the last third over that of the first.
         returns: the runs fall back to (almost) equal again and again.
         lattice: differences are multiples of one quantum, as with counts, and ratios of counts.
+        discrete: some run repeats its values often, as ratios of small counts do.
         rare: most steps are equal.
     """
 
@@ -138,6 +144,7 @@ class Onset:
     growth: float
     returns: bool
     lattice: bool
+    discrete: bool
     rare: bool
 
 
@@ -150,11 +157,14 @@ def onset(aligned: Aligned, rtol: float) -> Onset:
     early = float(np.median(difference[:third]))
     late = float(np.median(difference[-third:]))
     growth = late / early if early > 0 else (np.inf if late > 0 else 1.0)
-    least = max(_FEW, len(difference) // 20)
-    split = gap_split(difference, _APART, min(least, max(2, len(difference) // 10)))
-    returns = split is not None and alternations(difference > split) >= 4
+    later = difference[equal:]  # being equal at first is no return to being equal
+    least = max(2, min(max(_FEW, len(later) // 20), len(later) // 10))
+    split = gap_split(later, _APART, least)
+    returns = split is not None and alternations(later > split) >= 4
     lattice = _is_lattice(aligned)
-    return Onset(equal, growth, returns, lattice, float(np.mean(same)) >= 0.5)
+    distinct = min(len(np.unique(row)) for row in aligned.values) / aligned.count
+    rare = float(np.mean(same)) >= 0.5
+    return Onset(equal, growth, returns, lattice, distinct < _DISTINCT, rare)
 
 
 def _is_lattice(aligned: Aligned) -> bool:
@@ -180,12 +190,14 @@ class Bias:
         one_sided: the part of the steps, where runs differ, on the same side.
         above: that side is above the reference.
         grows: the mean difference grows with the world size.
+        smooth: differences hardly change from one step to the next, as no scatter would.
     """
 
     z: float
     one_sided: float
     above: bool
     grows: bool
+    smooth: bool
 
 
 def bias(aligned: Aligned) -> Bias:
@@ -193,18 +205,30 @@ def bias(aligned: Aligned) -> Bias:
     offsets = aligned.values[1:] - aligned.values[0]
     scale = np.maximum(np.abs(aligned.values).max(axis=0), 0.1 * aligned.scale)
     relative = np.divide(offsets, scale, out=np.zeros_like(offsets), where=scale > 0)
-    means = relative.mean(axis=1)
-    counts = np.array([len(row) * autocorrelation_discount(row) for row in relative])
-    errors = relative.std(axis=1) / np.sqrt(np.maximum(counts, 1.0)) + 1e-12
-    strongest = int(np.argmax(np.abs(means) / errors))
-    above = bool(means[strongest] > 0)
+    scores = np.maximum(_scores(offsets), _scores(relative))
+    strongest = int(np.argmax(scores))
+    means = np.abs(relative.mean(axis=1))
+    above = bool(relative[strongest].mean() > 0)
     differing = relative[:, np.any(relative != 0, axis=0)]
     sides = np.sign(differing) if above else -np.sign(differing)
     together = float(np.mean(np.all(sides >= 0, axis=0))) if differing.size else 0.0
-    grows = bool(np.all(np.diff(np.abs(means)) >= 0)) if len(means) > 1 else True
+    wobble = np.sqrt(np.mean(np.diff(relative, n=2, axis=1) ** 2, axis=1) / 6)
+    smooth = bool(np.all(wobble <= _SMOOTH * np.sqrt(np.mean(relative**2, axis=1)) + 1e-12))
     return Bias(
-        float(np.abs(means) / errors @ np.eye(len(means))[strongest]), together, above, grows
+        float(scores[strongest]),
+        together,
+        above,
+        bool(np.all(np.diff(means) >= 0)),
+        smooth,
     )
+
+
+def _scores(rows: Floats) -> Floats:
+    """The mean of each row in standard errors."""
+    counts = np.array([len(row) * autocorrelation_discount(row) for row in rows])
+    errors = rows.std(axis=1) / np.sqrt(np.maximum(counts, 1.0))
+    means = np.abs(rows.mean(axis=1))
+    return means / np.maximum(errors, 1e-9 * means + 1e-300)
 
 
 def picks_one_rank(aligned: Aligned) -> bool:
@@ -217,6 +241,8 @@ def picks_one_rank(aligned: Aligned) -> bool:
         return False
     offsets = aligned.values[1:] - aligned.values[0]
     if not (np.all(offsets <= 0) or np.all(offsets >= 0)):
+        return False
+    if alternations(np.all(offsets == 0, axis=0)) < 4:
         return False
     for row, size in zip(offsets, aligned.sizes[1:], strict=True):
         expected = 1.0 / size

@@ -4,7 +4,8 @@ What is left of the runs' values without their trend is taken as a vector over t
 each step, with covariance ``a J + b K``: J is all ones, what the runs share (the same
 batches), and K is what they do not. Each explanation of the scatter is a shape of K:
 
-* noise: K = I, alike in all runs; or 1/W, where the global batch grows with the ranks;
+* noise: K = I, alike in all runs; or 1/W, where the global batch grows with the ranks; or alike in
+  all runs but the reference, where one rank alone is deterministic;
 * growing scatter: K = W - 1, independent or nested. For rank 0's mean over its part of a batch,
   ``x_W = m + e``, it follows exactly with b = a: the global mean m of B samples has variance
   s²/B, the part's mean W s²/B. For an unweighted mean of means over uneven parts it has the same
@@ -30,6 +31,7 @@ RANK_LOCAL_SHARE = 0.3
 
 _DEGREES = 5.0
 _WHITE = 0.3
+_FLAT = 1.2  # less scatter than this, relative to that between runs: none that runs share
 _OVERLAP = 0.4  # second differences of neighbouring steps share values
 _SHARES = 10.0 ** np.linspace(-8, 6, 29)
 _FINER = 10.0 ** np.array([-0.33, -0.17, 0.17, 0.33])
@@ -65,7 +67,7 @@ def measure(aligned: Aligned) -> Scatter | None:
         scores[name] = (float(np.log(prior)) + temper * likelihood, share)
     top = max(score for score, _ in scores.values())
     weights = {name: float(np.exp(score - top)) for name, (score, _) in scores.items()}
-    noise = weights["noise"] + weights["noise, larger batch"]
+    noise = sum(weight for name, weight in weights.items() if name.startswith("noise"))
     growing = {name: weight for name, weight in weights.items() if not name.startswith("noise")}
     name = max(growing, key=lambda one: growing[one])
     return Scatter(noise / (noise + sum(growing.values())), _share(name, scores[name][1], ranks))
@@ -75,11 +77,12 @@ def _kernels(ranks: Floats) -> dict[str, tuple[float, Floats]]:
     """Name to prior probability and shape of the scatter that the runs do not share."""
     nested = np.minimum(ranks[:, None], ranks[None, :]) - 1.0
     return {
-        "noise": (0.45, np.eye(len(ranks))),
+        "noise": (0.42, np.eye(len(ranks))),
         "noise, larger batch": (0.05, np.diag(ranks[0] / ranks)),
+        "noise, exact reference": (0.08, np.diag((ranks > ranks[0]).astype(float))),
         "nested": (0.15, nested + 1e-6 * np.diag(ranks)),
-        "independent": (0.15, np.diag(ranks - 1.0)),
-        "saturating": (0.1, np.diag(1.0 - 1.0 / ranks)),
+        "independent": (0.12, np.diag(ranks - 1.0)),
+        "saturating": (0.08, np.diag(1.0 - 1.0 / ranks)),
         "quadratic": (0.05, np.diag(ranks**2 - 1.0)),
         "other data": (0.05, np.diag(ranks)),
     }
@@ -91,10 +94,9 @@ def _share(name: str, share: float, ranks: Floats) -> float:
     relative = {
         "saturating": 1.0 / above,
         "quadratic": above + 1.0,
-        "other data": np.full_like(above, np.inf),
+        "other data": above / (above - 1.0),
     }.get(name, np.ones_like(above))
-    with np.errstate(divide="ignore"):
-        return float(np.exp(np.mean(np.log(share * relative))))
+    return float(np.exp(np.mean(np.log(share * relative))))
 
 
 def _comparable(values: Floats) -> Floats:
@@ -115,7 +117,9 @@ def _roughness(values: Floats) -> tuple[Floats, float]:
     degree = int(min(5, steps // 8))
     basis = np.linalg.qr(legvander(np.linspace(-1.0, 1.0, steps), degree))[0]
     rough: Floats = values - (values @ basis) @ basis.T
-    temper = min(autocorrelation_discount(row) for row in [*rough, *(rough[1:] - rough[0])])
+    apart = rough[1:] - rough[0]
+    rows = [*apart, *rough] if rough.std() > _FLAT * apart.std() else [*apart]
+    temper = min(autocorrelation_discount(row) for row in rows)
     if temper < (1 - _WHITE) / (1 + _WHITE):
         rough = (values[:, 2:] - 2 * values[:, 1:-1] + values[:, :-2]) / np.sqrt(6.0)
         temper = _OVERLAP

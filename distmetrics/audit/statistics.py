@@ -53,10 +53,11 @@ def autocorrelation_discount(row: Floats) -> float:
 
 
 def gap_split(values: Floats, ratio: float, least: int) -> float | None:
-    """Where non-negative values fall into two groups, the lower of which is `ratio` times smaller.
+    """Where non-negative values fall into two groups, the lower of which is next to nothing.
 
     Returns the geometric middle of the widest gap (on a log scale) that has at least `least`
-    values on either side; None if none is as wide as `ratio`. Zeros are below everything.
+    values on either side. None if it is no wider than `ratio`, or the largest value below it is
+    more than a fiftieth of the median above it. Zeros are below everything.
     """
     ordered = np.sort(values)
     if len(ordered) < 2 * least or ordered[-1] <= 0:
@@ -67,9 +68,9 @@ def gap_split(values: Floats, ratio: float, least: int) -> float | None:
     if not len(gaps):
         return None
     widest = int(np.argmax(gaps))
-    if gaps[widest] < math.log(ratio):
-        return None
     place = widest + least - 1
+    if gaps[widest] < math.log(ratio) or 50 * ordered[place] > np.median(ordered[place + 1 :]):
+        return None
     return float(np.exp((logs[place] + logs[place + 1]) / 2))
 
 

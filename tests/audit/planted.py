@@ -69,7 +69,9 @@ class World:
         for level in self.curve():
             count = self.setting.batch
             if self.setting.ragged:
-                count = int(self.rng.integers(max(count // 3, max(self.setting.sizes) + 1), count + 1))
+                count = int(
+                    self.rng.integers(max(count // 3, max(self.setting.sizes) + 1), count + 1)
+                )
             losses = level * self.rng.gamma(1 / self.setting.sigma**2, self.setting.sigma**2, count)
             tokens = self.rng.integers(5, 60, count).astype(float)
             correct = (self.rng.random(count) < np.exp(-losses)).astype(float)
@@ -205,7 +207,10 @@ FAULTY: dict[str, tuple[str, Formula]] = {
         "grows_with_ranks",
         each(lambda batch, size: sum(mean(part) for part in parts(batch, size))),
     ),
-    "count averaged": ("shrinks_with_ranks", each(lambda batch, size: len(batch) / size, drifts=False)),
+    "count averaged": (
+        "shrinks_with_ranks",
+        each(lambda batch, size: len(batch) / size, drifts=False),
+    ),
     "tokens averaged": (
         "shrinks_with_ranks",
         each(lambda batch, size: float(batch.tokens.sum()) / size, drifts=False),
@@ -234,7 +239,10 @@ FAULTY: dict[str, tuple[str, Formula]] = {
         "weighting",
         each(lambda batch, size: float(np.mean(padded(batch, size).correct))),
     ),
-    "padded count": ("weighting", each(lambda batch, size: float(len(padded(batch, size))), drifts=False)),
+    "padded count": (
+        "weighting",
+        each(lambda batch, size: float(len(padded(batch, size))), drifts=False),
+    ),
     "rank 0's loss": ("rank_local", each(lambda batch, size: mean(parts(batch, size)[0]))),
     "rank 0's accuracy": (
         "rank_local",
