@@ -52,7 +52,7 @@ def verdict_on(name: str, setting: Setting, seed: int, *, with_counts: bool) -> 
     integer = name in planted.INTEGER
     series = [Series(steps, values, ones, integer=integer) for values in found.values()]
     key = {"norm": "grad_norm", "count": "num_samples", "tokens": "num_tokens"}.get(
-        name.split()[0], "metric"
+        name.split(maxsplit=1)[0], "metric"
     )
     counts = planted.counts(setting, seed) if with_counts and setting.sizes[0] == 1 else {}
     return judge(align(key, series, list(found)), Context(counts=counts))

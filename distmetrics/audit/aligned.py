@@ -54,7 +54,7 @@ class Aligned:
     @property
     def count(self) -> int:
         """The number of steps that can be compared."""
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     @property
     def scale(self) -> float:
@@ -68,7 +68,9 @@ class Aligned:
         tenth: differences of values that happen to be near zero say little.
         """
         largest = np.maximum(np.abs(self.values).max(axis=0), _FLOOR * self.scale)
-        return np.divide(self.spread, largest, out=np.zeros_like(largest), where=largest > 0)
+        found: Floats = np.zeros_like(largest)
+        np.divide(self.spread, largest, out=found, where=largest > 0)
+        return found
 
 
 def align(

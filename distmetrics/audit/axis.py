@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from distmetrics.audit.aligned import Aligned, Floats, build
+from distmetrics.audit.aligned import Aligned, Bools, Floats, build
 from distmetrics.errors import InvalidValue
 from distmetrics.runs import Declared, RunData, Series
 
@@ -61,7 +63,7 @@ def align_on(
         _gather(one.values, where, grid, combine) for one, where in zip(series, at, strict=True)
     ]
     values = np.stack(rows)
-    covered = ~np.isnan(values).all(axis=0) & _covered(at, grid)
+    covered = _covered(at, grid)
     values, grid = values[:, covered], grid[covered]
     with np.errstate(invalid="ignore"):
         spread: Floats = values.max(axis=0) - values.min(axis=0)
@@ -74,7 +76,7 @@ def align_on(
         integer=whole and combine is not np.mean and all(one.integer for one in series),
         single=any(one.precision == "float32" for one in series),
         declared=declared,
-        notes=(f"{len(grid)} positions of the axis are common; finer runs are {_named(combine)}",),
+        notes=(f"{len(grid)} positions of the axis are common",),
     )
 
 
@@ -93,7 +95,9 @@ def _last(values: Floats) -> float:
     return float(values[-1])
 
 
-_COMBINATIONS = {
+Combine = Callable[[Floats], Any]
+
+_COMBINATIONS: dict[str, Combine] = {
     "count": np.sum,
     "maximum": np.max,
     "minimum": np.min,
@@ -103,43 +107,36 @@ _COMBINATIONS = {
 }
 
 
-def _combination(declared: Declared | None, *, whole: bool) -> object:
+def _combination(declared: Declared | None, *, whole: bool) -> Combine:
     if declared is not None and declared.reduction in _COMBINATIONS:
         return _COMBINATIONS[declared.reduction]
     return np.sum if whole and declared is None else np.mean
 
 
-def _named(combine: object) -> str:
-    return {np.sum: "summed", np.mean: "averaged"}.get(combine, "combined") + " between them"  # type: ignore[call-overload, no-any-return]
-
-
-def _bounds(where: Floats, grid: Floats) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _bounds(where: Floats, grid: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """For each grid position the first and the end of the values in (previous, this]."""
     first = float(grid[1] - grid[0]) if len(grid) > 1 else np.inf
     before = np.concatenate([[grid[0] - first], grid[:-1]]) if len(grid) else grid
     slack = _SAME * np.maximum(np.abs(grid), 1.0)
-    return np.searchsorted(where, before + slack, "right"), np.searchsorted(
-        where, grid + slack, "right"
+    begin = np.searchsorted(where, before + slack, "right")
+    return begin, np.searchsorted(where, grid + slack, "right")
+
+
+def _gather(values: Floats, where: Floats, grid: Floats, combine: Combine) -> Floats:
+    """The values combined between grid positions; NaN where there are none."""
+    begin, end = _bounds(where, grid)
+    if np.all(end - begin == 1):
+        return values[begin]
+    pairs = zip(begin.tolist(), end.tolist(), strict=True)
+    return np.array(
+        [float(combine(values[one:other])) if other > one else np.nan for one, other in pairs]
     )
 
 
-def _covered(at: Sequence[Floats], grid: Floats) -> np.ndarray:  # type: ignore[type-arg]
+def _covered(at: Sequence[Floats], grid: Floats) -> Bools:
     """The positions at which every run has values."""
     covered = np.ones(len(grid), bool)
     for where in at:
         begin, end = _bounds(where, grid)
         covered &= end > begin
     return covered
-
-
-def _gather(values: Floats, where: Floats, grid: Floats, combine: object) -> Floats:
-    assert callable(combine)
-    begin, end = _bounds(where, grid)
-    if np.all(end - begin == 1):
-        return values[begin]
-    return np.array(
-        [
-            combine(values[one:other]) if other > one else np.nan
-            for one, other in zip(begin, end, strict=True)
-        ]
-    )

@@ -228,7 +228,8 @@ def _scores(rows: Floats) -> Floats:
     counts = np.array([len(row) * autocorrelation_discount(row) for row in rows])
     errors = rows.std(axis=1) / np.sqrt(np.maximum(counts, 1.0))
     means = np.abs(rows.mean(axis=1))
-    return means / np.maximum(errors, 1e-9 * means + 1e-300)
+    scores: Floats = means / np.maximum(errors, 1e-9 * means + 1e-300)
+    return scores
 
 
 def picks_one_rank(aligned: Aligned) -> bool:

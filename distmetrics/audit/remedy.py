@@ -15,7 +15,7 @@ _LOSS = re.compile(
 
 
 def quoted(key: str) -> str:
-    """A key as Python code.
+    r"""A key as Python code.
 
     >>> print(quoted('a"b'))
     "a\\"b"
@@ -29,7 +29,7 @@ def looks_like_mean(key: str) -> bool:
 
 
 def extreme(key: str) -> str | None:
-    """ "maximum" or "minimum" for a key named like one."""
+    """The reduction "maximum" or "minimum" for a key named like one, else None."""
     found = _EXTREME.search(key.lower())
     return None if found is None else ("maximum" if found[2].startswith("max") else "minimum")
 

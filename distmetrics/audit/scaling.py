@@ -65,7 +65,8 @@ class Scaling:
     def exponent_error(self) -> float:
         """The standard error of `exponent`."""
         norm = float(self.ranks @ self.ranks)
-        return float(np.sqrt((self.ranks**2) @ (self.errors**2))) / norm if norm > 0 else np.inf
+        error = float(np.sqrt((self.ranks**2) @ (self.errors**2)))
+        return error / norm if norm > 0 else float("inf")
 
     @property
     def significant(self) -> bool:

@@ -159,4 +159,5 @@ def _likelihood(rough: Floats, shape: Floats) -> float:
         scale = max(float(np.mean(weight * distance)) / runs, 1e-300)
     half_log_det = float(np.sum(np.log(np.diag(factor))))
     tails = float(np.sum(np.log1p(distance / (_DEGREES * scale))))
-    return -count * (half_log_det + 0.5 * runs * np.log(scale)) - 0.5 * (_DEGREES + runs) * tails
+    heights = count * (half_log_det + 0.5 * runs * float(np.log(scale)))
+    return -heights - 0.5 * (_DEGREES + runs) * tails
