@@ -62,7 +62,7 @@ def main() -> None:
             if not (folder / "metrics.jsonl").exists():
                 written = write_run(folder, size, options.keys, options.steps)
                 print(f"{folder}: {written / 1e6:.0f} MB")
-        command = [sys.executable, "-m", "distmetrics.cli", "audit", "compare", *map(str, folders)]
+        command = [sys.executable, "-m", "distmetrics.audit", "compare", *map(str, folders)]
         begin = time.perf_counter()
         done = subprocess.run(
             [*command, "--json", str(root / "audit.json")],

@@ -19,7 +19,8 @@ from distmetrics.errors import InvalidValue
 from distmetrics.runs import Declared, RunData, Series
 
 _RANK_IN_NAME = re.compile(r"(?:rank|gpu|device|worker|proc(?:ess)?)[_/.-]?(\d+)")
-_COUNTED = re.compile(r"sample|token|example|seq|image|batch|num_|count|size|total|(^|/)n(_|$)")
+_SAMPLES = re.compile(r"sample|example|seen|image|sequence|batch|(^|/)n$")
+_COUNTED = re.compile(r"token|num_|count|size|total|(^|/)n(_|$)|mask|weight")
 _MOST_COUNTS = 24
 _AGAIN = frozenset({Kind.WEIGHTING, Kind.UNDECIDED, Kind.RANK_LOCAL})
 
@@ -200,7 +201,7 @@ class _Table:
                 for run in self.runs[1:]
             ):
                 found[key] = series
-        names = sorted(found, key=lambda key: (_COUNTED.search(key.lower()) is None, key))
+        names = sorted(found, key=lambda key: (*_likely_size(key.lower()), key))
         return {key: found[key] for key in names[:_MOST_COUNTS]}
 
 
@@ -252,6 +253,11 @@ def _missing(table: _Table, key: str, lacking: Sequence[RunData]) -> Verdict:
         remedy=remedy(kind, key, declared),
         reason=reason,
     )
+
+
+def _likely_size(name: str) -> tuple[bool, bool]:
+    """Sorts the names of counts: of samples, of anything else, others."""
+    return _SAMPLES.search(name) is None, _COUNTED.search(name) is None
 
 
 def _shows_drift(verdict: Verdict) -> bool:

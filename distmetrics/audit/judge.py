@@ -355,7 +355,7 @@ def _verdict(
         difference,
         aligned.count,
         found.confidence,
-        remedy(found.kind, aligned.key, declared, weight),
+        remedy(found.kind, aligned.key, declared, weight, integer=aligned.integer),
         found.reason,
         factors.factors(aligned.sizes) if factors is not None else {},
         aligned.notes,

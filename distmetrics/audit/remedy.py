@@ -18,7 +18,7 @@ def quoted(key: str) -> str:
     r"""A key as Python code.
 
     >>> print(quoted('a"b'))
-    "a\\"b"
+    "a\"b"
     """
     return json.dumps(key, ensure_ascii=False)
 
@@ -35,7 +35,12 @@ def extreme(key: str) -> str | None:
 
 
 def remedy(
-    kind: Kind, key: str, declared: Declared | None = None, weight: str | None = None
+    kind: Kind,
+    key: str,
+    declared: Declared | None = None,
+    weight: str | None = None,
+    *,
+    integer: bool = False,
 ) -> str:
     """One line of registry code for a verdict.
 
@@ -44,6 +49,7 @@ def remedy(
         key: the key.
         declared: what the run declares of it now.
         weight: the key that holds the sizes of the parts, where one is known.
+        integer: the values are ints.
 
     >>> print(remedy(Kind.SHRINKS_WITH_RANKS, "num_pairs"))
     registry.count("num_pairs")  # a count is being averaged over the ranks: sum it
@@ -54,6 +60,11 @@ def remedy(
         return _linear(kind, key, now)
     if kind in {Kind.GROWS_WITH_SQRT, Kind.SHRINKS_WITH_SQRT}:
         return _root(kind, name)
+    if kind in {Kind.WEIGHTING, Kind.RANK_LOCAL} and integer and not extreme(key):
+        return (
+            f"registry.count({name})  # count each sample once, on the rank that has it: a padded "
+            "one adds 0"
+        )
     if kind in {Kind.WEIGHTING, Kind.RANK_LOCAL}:
         return _average(kind, key, weight)
     if kind is Kind.CONSTANT_FACTOR:

@@ -181,5 +181,5 @@ def _significance(scaling: Scaling) -> float:
     """How sure it is that the factors are not 1 by chance."""
     if scaling.exact:
         return min(1.0 - 10.0 ** (-1.0 - scaling.steps / 3), _MOST)
-    strongest = float(np.max(np.abs(scaling.logs) / np.maximum(scaling.errors, EXACT)))
-    return min(normal_cdf(strongest / 2), _MOST)
+    strongest = np.abs(scaling.logs) / np.maximum(scaling.errors, EXACT)
+    return min(normal_cdf(float(strongest.max()) / 2), _MOST)

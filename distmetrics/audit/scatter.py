@@ -17,6 +17,7 @@ The likelihoods are those of a multivariate t distribution, which bears spikes a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,7 +145,7 @@ def _best(rough: Floats, kernel: Floats) -> tuple[float, float]:
 
 def _likelihood(rough: Floats, shape: Floats) -> float:
     """The log likelihood of a multivariate t of this shape, at its best scale (found by EM)."""
-    runs, count = rough.shape
+    runs, count = len(rough), len(rough[0])
     try:
         factor = np.linalg.cholesky(shape)
     except np.linalg.LinAlgError:
@@ -159,5 +160,4 @@ def _likelihood(rough: Floats, shape: Floats) -> float:
         scale = max(float(np.mean(weight * distance)) / runs, 1e-300)
     half_log_det = float(np.sum(np.log(np.diag(factor))))
     tails = float(np.sum(np.log1p(distance / (_DEGREES * scale))))
-    heights = count * (half_log_det + 0.5 * runs * float(np.log(scale)))
-    return -heights - 0.5 * (_DEGREES + runs) * tails
+    return -count * (half_log_det + 0.5 * runs * math.log(scale)) - 0.5 * (_DEGREES + runs) * tails

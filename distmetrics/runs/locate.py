@@ -100,6 +100,13 @@ def _read_folder(path: Path) -> RunData:
     )
 
 
+def is_run_file(path: Path) -> bool:
+    """Whether a file has the name of one that a run is read from."""
+    if not path.is_file() or path.name in _NOT_TABLES:
+        return False
+    return path.suffix in _TABLES or wandb.is_wandb_file(path) or events.is_event_file(path)
+
+
 def _several(path: Path, found: Iterable[Path]) -> RunDirError:
     return RunDirError(f"{path} holds several runs: {listed(found)}; name one of them")
 
