@@ -17,7 +17,7 @@ from distmetrics.errors import RunDirError
 from distmetrics.runs.series import Precision, RunData, Series, listed, plural, spans_of
 
 _SCALAR_PLUGINS = frozenset({"", "scalars"})
-_SETTINGS = frozenset({"custom_scalars", "hparams"})  # never hold a number
+_SETTINGS = frozenset({"custom_scalars", "hparams", "text"})  # never hold a number
 _LONGEST = 1 << 30
 
 
