@@ -45,7 +45,7 @@ def to_html(board: Board, subject: Subject) -> str:
         runs=data["runs"],
         axes=data["axes"],
         keys=[_row(key, subject.runs) for key in keys if key.logged],
-        warnings=subject.warnings,
+        warnings=tuple(subject.warnings),
         data=pages.embedded(data),
         values=pages.embedded([pages.packed(one) for one in arrays.all]),
         plotly=pages.plotly(),
