@@ -150,7 +150,7 @@ def arrange(templates: Sequence[Template], subject: Subject) -> Board:
         for template in templates
         for section in template.sections
     ]
-    titles = " + ".join(dict.fromkeys(template.title for template in templates))
+    titles = " and ".join(dict.fromkeys(template.title for template in templates))
     title = f"{titles}: {subject.title}" if subject.title else titles
     text = " ".join(filter(None, (template.text for template in templates)))
     return Board(title, text, tuple(rows), tuple(dict.fromkeys(arranger.problems)))
