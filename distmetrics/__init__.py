@@ -25,6 +25,7 @@ from distmetrics.errors import (
 )
 from distmetrics.functional import reduce_dict, reduce_scalar_outputs_for_logging
 from distmetrics.logger import Child, Logger
+from distmetrics.notes import stand_by as _stand_by
 from distmetrics.record import Record
 from distmetrics.registry import Metric, Registry
 from distmetrics.values import (
@@ -75,3 +76,5 @@ __all__ = [
     "sinks",
     "synchronize",
 ]
+
+_stand_by()

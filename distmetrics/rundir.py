@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.metadata
 import json
+import logging
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import torch
@@ -16,10 +18,14 @@ import torch
 from distmetrics.errors import RunDirError
 from distmetrics.registry import Registry
 
+_LOG = logging.getLogger("distmetrics")
 METRICS = "metrics.jsonl"
 DESCRIPTION = "run.json"
 SPOOL = "spool"
 _LOCK = ".lock"
+
+
+Resume = Literal[True, False, "auto"]
 
 
 class RunDirectory:
@@ -27,16 +33,23 @@ class RunDirectory:
 
     Args:
         path: made where it does not exist.
+        resume: True: go on with the run that it holds; False: it may hold none; "auto": either.
+
+    Attributes:
+        attempt: 0, and one more with every resume.
+        sinks: what finds the sinks' own runs again, by the sink's name.
 
     Ranks: rank 0.
 
     Raises:
-        RunDirError: it holds a run already, another process writes to it, or it cannot be made.
+        RunDirError: it holds a run and should not, or none and should; another process writes to
+            it; it cannot be made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, resume: Resume = False) -> None:
         self.path = path
         self._lock: TextIO | None = None
+        self._description: dict[str, Any] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -45,14 +58,30 @@ class RunDirectory:
             ) from error
         self._lock = lock(path)
         held = [name for name in (METRICS, DESCRIPTION) if (path / name).exists()]
-        if held:
+        try:
+            self._check(held, resume)
+            if held:
+                self._description = describe(path)
+        except RunDirError:
             self.close()
+            raise
+        self._attempts: list[dict[str, Any]] = self._description.get("attempts", [])
+        self.attempt = 1 + max((past["attempt"] for past in self._attempts), default=-1)
+        self.sinks: dict[str, Any] = self._description.get("sinks", {})
+
+    def _check(self, held: list[str], resume: Resume) -> None:
+        if held and resume is False:
             raise RunDirError(
-                f"run_dir {str(path)!r} holds a run already ({held[0]}); give this run a directory "
-                "of its own, or remove the old one"
+                f"run_dir {str(self.path)!r} holds a run already ({held[0]}); give this run a "
+                "directory of its own, or pass resume=True to go on with it"
+            )
+        if not held and resume is True:
+            raise RunDirError(
+                f"run_dir {str(self.path)!r} holds no run to resume; "
+                'pass resume="auto" to begin one where there is none'
             )
 
-    def describe(
+    def begin(
         self,
         registry: Registry,
         config: Mapping[str, Any],
@@ -65,16 +94,18 @@ class RunDirectory:
         Raises:
             RunDirError: it cannot be written.
         """
-        description = {
+        self._attempts = [*self._attempts, {"attempt": self.attempt, "world_size": world_size}]
+        self._description = {
             "world_size": world_size,
-            "attempt": 0,
-            "attempts": [{"attempt": 0, "world_size": world_size}],
+            "attempt": self.attempt,
+            "attempts": self._attempts,
             "every": every,
             "mesh": mesh,
             "registry": registry.declarations(),
             "default": registry.default,
             "strict": registry.strict,
             "config": _plain(config),
+            "sinks": self.sinks,
             "versions": {
                 "distmetrics": importlib.metadata.version("distmetrics"),
                 "python": platform.python_version(),
@@ -82,7 +113,20 @@ class RunDirectory:
                 "numpy": np.__version__,
             },
         }
-        text = json.dumps(description, indent=2, ensure_ascii=False, default=str) + "\n"
+        self._write()
+
+    def remember(self, sinks: Mapping[str, Any]) -> None:
+        """Keep what finds the sinks' own runs again, by the sink's name.
+
+        Raises:
+            RunDirError: it cannot be written.
+        """
+        self.sinks = {**self.sinks, **sinks}
+        self._description["sinks"] = self.sinks
+        self._write()
+
+    def _write(self) -> None:
+        text = json.dumps(self._description, indent=2, ensure_ascii=False, default=str) + "\n"
         new = self.path / f"{DESCRIPTION}.new"
         try:
             new.write_text(text, encoding="utf-8")
@@ -97,6 +141,23 @@ class RunDirectory:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What ``run.json`` says of a run.
+
+    Raises:
+        RunDirError: there is none, or it is no JSON object.
+    """
+    try:
+        found = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDirError(
+            f"{str(path)!r} holds no run that can be read: {DESCRIPTION}: {error}"
+        ) from error
+    if not isinstance(found, dict):
+        raise RunDirError(f"{str(path / DESCRIPTION)!r} holds no JSON object")
+    return found
 
 
 def lock(path: Path) -> TextIO:
@@ -114,6 +175,13 @@ def lock(path: Path) -> TextIO:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            _LOG.warning(
+                "run_dir %r cannot be locked (%s): nothing keeps a second run out of it",
+                str(path),
+                error.strerror or error,
+            )
+            return file
         file.close()
         raise RunDirError(
             f"run_dir {str(path)!r} is written to by another process; "

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from distmetrics.comm.groups import make_groups
 from distmetrics.comm.objects import all_gather
-from distmetrics.comm.ranks import is_member
+from distmetrics.comm.ranks import is_member, synchronize
 from distmetrics.comm.roster import Nodes
 from distmetrics.comm.setup import cleanup_distributed, setup_distributed
 from distmetrics.comm.world import current_world, default_group
@@ -113,7 +113,7 @@ class CommContext:
         url = urlsplit(dist_url)
         if url.scheme not in ("env", "tcp") or (url.scheme == "tcp" and not url.port):
             raise InvalidValue(f"dist_url={dist_url!r}: env:// or tcp://host:port is expected")
-        existed = default_group() is not None
+        existed = current_world() is not None or default_group() is not None
         setup_distributed(
             backend,
             timeout,
@@ -122,7 +122,7 @@ class CommContext:
             master_addr=url.hostname,
             master_port=url.port,
         )
-        self._made_world |= not existed and default_group() is not None
+        self._made_world |= not existed
         self._enter_world()
 
     def init_group(
@@ -142,7 +142,7 @@ class CommContext:
             use_cpu: use Gloo.
 
         Ranks: all, those outside the groups included (they keep no group).
-        Collective: tells each other `ranks` (two on the CPU side), then connects each group.
+        Collective: tells each other `ranks` (two on the CPU side), connects each group, a barrier.
 
         Raises:
             InvalidValue: a rank is out of range, or in two of the groups; the same on all ranks.
@@ -162,6 +162,7 @@ class CommContext:
             group = make_groups(groups, rank, "gloo" if use_cpu else backend)
         if mine is not None:
             self._entries[chosen] = _Entry(group, mine, mine.index(rank), group is not None)
+        synchronize()
 
     def add_group(self, mode: CommMode | str, group: dist.ProcessGroup) -> None:
         """Keep a group that was made elsewhere as the one of `mode`; the context won't destroy it.
@@ -253,7 +254,8 @@ class CommContext:
 
     def _enter_world(self) -> None:
         world, group = current_world(), default_group()
-        assert world is not None
+        if world is None:
+            raise NotInitialized("threads that act as ranks have no process groups")
         ranks = tuple(range(world.env.world_size))
         self._entries[CommMode.GLOBAL] = _Entry(group, ranks, world.env.rank, ours=False)
 

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import FileStore, Store
 from distmetrics.comm.assembly import GROUP_TIMEOUT, assemble, assemble_among
 from distmetrics.comm.cpu import has_cpu_backend, store_of
 from distmetrics.comm.launch import LaunchEnv
-from distmetrics.comm.ranks import get_world_size
+from distmetrics.comm.ranks import get_world_size, synchronize
 from distmetrics.comm.rendezvous import (
     is_served,
     open_store,
@@ -26,7 +26,7 @@ from distmetrics.comm.rendezvous import (
     serve_or_join,
     uses_agent_store,
 )
-from distmetrics.comm.roll_call import call_roll, meeting, payloads
+from distmetrics.comm.roll_call import call_roll, linger, meeting, payloads
 from distmetrics.comm.world import default_group
 from distmetrics.errors import InvalidValue, LaunchError, PeerLostError
 
@@ -109,15 +109,21 @@ def create_sub_group(
     for ranks in (regular, orthogonal):
         group = make_groups(ranks, default.rank(), backend)
         assert group is not None
-        try_group(group, next(each for each in ranks if default.rank() in each))
+        try_group(group, next(each for each in ranks if default.rank() in each), default.rank())
         made.append(group)
+    synchronize()
     if default.rank() == 0:
         _log.info("made and tried sub-groups of %d and %d ranks", *(g.size() for g in made))
     return made[0], made[1]
 
 
-def try_group(group: dist.ProcessGroup, ranks: Sequence[int]) -> None:
+def try_group(group: dist.ProcessGroup, ranks: Sequence[int], me: int) -> None:
     """Check that an all-reduce on `group` adds up over the ranks that it should hold.
+
+    Args:
+        group: the group to try.
+        ranks: the ranks of the default group that it should hold.
+        me: this process's rank in the default group.
 
     Ranks: all of the group.
     Collective: one all-reduce on it.
@@ -127,7 +133,6 @@ def try_group(group: dist.ProcessGroup, ranks: Sequence[int]) -> None:
     """
     on_cpu = has_cpu_backend(group)
     device = torch.device("cpu") if on_cpu else torch.device("cuda", torch.cuda.current_device())
-    me = ranks[group.rank()]
     total = torch.tensor([1.0, float(me), float(me) ** 2], dtype=torch.float64, device=device)
     group.allreduce([total]).wait()
     expected = [float(len(ranks)), float(sum(ranks)), float(sum(rank**2 for rank in ranks))]
@@ -197,7 +202,7 @@ def init_process_group(
     name = f"distmetrics/independent/{payloads(own, world_size)[0]}"
     if backend is None:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    return assemble(
+    group = assemble(
         own,
         name,
         rank,
@@ -206,6 +211,8 @@ def init_process_group(
         timeout=timedelta(seconds=seconds),
         options=pg_options,
     )
+    linger(own, world_size)
+    return group
 
 
 def _check_place(rank: int, world_size: int) -> None:
@@ -235,10 +242,20 @@ def _meeting_store(
         return FileStore(url.path, world_size), rank, world_size
     if url.scheme == "tcp" and url.hostname and url.port:
         host = reachable_address(url.hostname)
-        return serve_or_join(host, url.port, rank == 0, timeout), rank, world_size
+        return _serve_or_share(host, url.port, rank, timeout), rank, world_size
     raise InvalidValue(
         f"init_method={init_method!r}: tcp://host:port, file:///path or env:// is expected"
     )
+
+
+def _serve_or_share(host: str, port: int, rank: int, timeout: float) -> Store:
+    """The store at this address; rank 0 serves it, unless a group of other processes does."""
+    try:
+        return serve_or_join(host, port, rank == 0, timeout)
+    except LaunchError:
+        if not is_served(host, port):
+            raise
+        return serve_or_join(host, port, False, timeout)
 
 
 def _asked(query: Mapping[str, str], name: str, given: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -11,6 +12,8 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.errors import PeerLostError, PeerTimeoutError
+
+_LINGER = 2.0  # seconds; readers are awake, so that milliseconds are the rule
 
 Notice = Callable[[Sequence[int]], None]
 
@@ -63,6 +66,8 @@ def call_roll(
             else:
                 store.compare_set("verdict", "", "all")
         verdict = store.get("verdict")
+        if verdict != b"all":
+            linger(store, store.add("count", 0))
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
         raise PeerLostError(
@@ -92,9 +97,26 @@ def payloads(store: Store, size: int) -> list[str]:
     return [bytes(each).decode() for each in store.multi_get([f"at/{r}" for r in range(size)])]
 
 
+def linger(store: Store, readers: int) -> None:
+    """Count this rank as one that has read, and wait a moment for the other readers.
+
+    Called before a meeting is left for good, by an error or with a group that is made: the process
+    that serves the store may end right after, and the others would see a lost connection.
+    """
+    deadline, pause = time.monotonic() + _LINGER, 0.005
+    try:
+        arrived = store.add("read", 1)
+        while arrived < readers and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
+            arrived = store.add("read", 0)
+    except dist.DistNetworkError:
+        return  # the serving process has seen everybody, and left
+
+
 def dismiss(store: Store, size: int) -> None:
     """Remove the traces of a meeting that everybody has left."""
-    for key in ("count", "verdict", *(f"at/{rank}" for rank in range(size))):
+    for key in ("count", "verdict", "read", *(f"at/{rank}" for rank in range(size))):
         store.delete_key(key)
 
 

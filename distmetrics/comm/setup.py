@@ -16,14 +16,14 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from distmetrics.comm.address import interface_of, local_address
+from distmetrics.comm import communicator
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.comm.cpu import cpu_group
 from distmetrics.comm.device import Plan, plan_devices
 from distmetrics.comm.groups import make_groups
 from distmetrics.comm.launch import LaunchEnv
-from distmetrics.comm.rendezvous import open_store, reachable_address
-from distmetrics.comm.roll_call import call_roll, meeting, payloads
+from distmetrics.comm.rendezvous import open_store
+from distmetrics.comm.roll_call import call_roll, linger, meeting, payloads
 from distmetrics.comm.roster import Member, Nodes, find_nodes
 from distmetrics.comm.world import World, current_world, default_group, set_world
 from distmetrics.errors import DistmetricsWarning, InvalidValue, LaunchError, PeerLostError
@@ -80,12 +80,17 @@ def setup_distributed(
         (1, False)
     """
     seconds = _seconds(timeout)
+    thread = communicator.current()
+    if thread is not None:
+        return _in_process(thread)
     existing = current_world()
-    if existing is not None:
+    if existing is not None and existing.group is not None:
         return _same(existing.env, rank, world_size)
     env = LaunchEnv.detect(
         rank=rank, world_size=world_size, master_addr=master_addr, master_port=master_port
     )
+    if existing is not None and env.world_size == 1:
+        return existing.env
     asked = _device_text(device)
     if default_group() is not None:
         return _adopt(env, backend, asked, share_devices)
@@ -94,13 +99,26 @@ def setup_distributed(
         return _alone(env, me)
     store, members = _meet(env, me, seconds or _MEETING_TIMEOUT)
     nodes, odd = find_nodes(members)
-    plan = plan_devices(members, nodes)
-    odd += plan.notes + _make_gloo_reachable(members, env)
-    here = plan.devices[env.rank]
-    if here.type == "cuda":
-        torch.cuda.set_device(here)
+    try:
+        plan = plan_devices(members, nodes)
+        odd += plan.notes + _make_gloo_reachable(members, env.rank)
+    except LaunchError:
+        linger(store, env.world_size)
+        raise
+    if plan.devices[env.rank].type == "cuda":
+        torch.cuda.set_device(plan.devices[env.rank])
     _connect(PrefixStore("default", store), env, group_options(plan, env.rank, seconds))
-    return _finish(env, nodes, plan, odd)
+    done = _finish(env, nodes, plan, odd)
+    ready = PrefixStore("ready", store)
+    call_roll(
+        ready,
+        env.rank,
+        env.world_size,
+        timeout=seconds or _MEETING_TIMEOUT,
+        purpose="setup_distributed (all ranks have met, and connect to each other)",
+    )
+    linger(ready, env.world_size)
+    return done
 
 
 def cleanup_distributed(timeout: float = _CLEANUP_TIMEOUT) -> None:
@@ -112,6 +130,8 @@ def cleanup_distributed(timeout: float = _CLEANUP_TIMEOUT) -> None:
     Ranks: local.
     Collective: none.
     """
+    if communicator.current() is not None:
+        return
     set_world(None)
     if default_group() is None:
         return
@@ -190,6 +210,18 @@ def _connect(store: Store, env: LaunchEnv, options: dict[str, Any]) -> None:
         ) from error
 
 
+def _in_process(thread: communicator.Endpoint) -> LaunchEnv:
+    """A thread that acts as a rank: there is nothing to set up."""
+    return LaunchEnv(
+        launcher="in-process",
+        rank=thread.rank,
+        world_size=thread.world_size,
+        local_rank=thread.rank,
+        local_world_size=thread.world_size,
+        ranks_per_node=(thread.world_size,),
+    )
+
+
 def _alone(env: LaunchEnv, me: Member) -> LaunchEnv:
     """A single process: a device, and no group."""
     nodes = Nodes(((0,),))
@@ -258,28 +290,28 @@ def describe(world: World, backend: str) -> str:
     )
 
 
-def _make_gloo_reachable(members: Sequence[Member], env: LaunchEnv) -> tuple[str, ...]:
+def _make_gloo_reachable(members: Sequence[Member], rank: int) -> tuple[str, ...]:
     """Name the network interface for Gloo where host names resolve to the loopback.
 
     Gloo listens at the address of the host's name. Where /etc/hosts maps that to 127.0.0.1 and
     ranks live on several machines, they would fail to connect, with a message that does not say
     why.
     """
-    lost = [member.rank for member in members if member.loopback]
+    lost = [member for member in members if member.loopback]
     if not lost or len({member.network for member in members}) == 1:
         return ()
-    if members[env.rank].loopback:
-        address = local_address(reachable_address(env.master_addr or ""))
-        interface = interface_of(address) if address else None
-        if interface is None:
+    for member in lost:
+        if member.interface is None:
             raise LaunchError(
-                f"the name of this host ({members[env.rank].host}) resolves to the loopback, where "
-                "other hosts cannot reach Gloo: set GLOO_SOCKET_IFNAME to the interface that "
+                f"the name of rank {member.rank}'s host ({member.host}) resolves to the loopback, "
+                "where other hosts cannot reach Gloo: set GLOO_SOCKET_IFNAME to the interface that "
                 "leads to them, or correct /etc/hosts"
             )
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
+    if members[rank].loopback:
+        os.environ["GLOO_SOCKET_IFNAME"] = str(members[rank].interface)
+    ranks = name_ranks([member.rank for member in lost])
     note = (
-        f"the host names of {name_ranks(lost)} resolve to the loopback: GLOO_SOCKET_IFNAME is set "
+        f"the host names of {ranks} resolve to the loopback: GLOO_SOCKET_IFNAME is set "
         "there to the interface that leads to MASTER_ADDR; correct /etc/hosts to do without"
     )
     return (note,)

@@ -12,16 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from distmetrics import exact
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.exchange.message import Message, Span
 from distmetrics.exchange.topology import Topology
-from distmetrics.reductions import (
-    NOTHING,
-    SAME_STEP,
-    SAME_VALUE,
-    disputed,
-)
+from distmetrics.reductions import NOTHING, SAME_STEP, disputed, same_value
 from distmetrics.snapshot.table import Key
 from distmetrics.window.stream import Steps, union
 
@@ -82,17 +76,12 @@ class ValuesDiffer:
         chosen = min(found)
         merged = self.message.fields(self.position, self.key.field, self.key.reduction.maxes)
         merged[:] = found[chosen]
-        differ = [
-            rank
-            for rank, fields in found.items()
-            if fields[SAME_VALUE] != found[chosen][SAME_VALUE]
-        ]
+        given = {rank: repr(same_value(fields)) for rank, fields in found.items()}
+        differ = [rank for rank in given if given[rank] != given[chosen]]
         if not differ:
             return []
         name = self.message.stream.prefix + self.key.name
-        values = ", ".join(
-            f"rank {rank}: {_shown(found[rank][SAME_VALUE])}" for rank in [chosen, *differ][:8]
-        )
+        values = ", ".join(f"rank {rank}: {given[rank]}" for rank in [chosen, *differ][:8])
         text = (
             f"key {name!r} should be the same on all ranks and differs on {name_ranks(differ)} "
             f"({values}); rank {chosen}'s is logged"
@@ -158,7 +147,3 @@ def _replica_doubts(message: Message) -> list[Doubt]:
             message.stream.warned.add(key.name)
             found.append(ReplicasDiffer(message, position, key))
     return found
-
-
-def _shown(image: int) -> str:
-    return repr(float(exact.from_order_image(np.array([image], np.int64))[0]))

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics.comm.communicator import Op
-from distmetrics.exchange.doubts import find_doubts
+from distmetrics.exchange.doubts import Warnings, find_doubts
 from distmetrics.exchange.message import Agreed, Message, Row
-from distmetrics.exchange.schema import Schema, StreamSchema
+from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import NEVER, Window, label_of, limb_range, mark_of, step_of
@@ -260,6 +260,8 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
     """What the ranks together have closed of a stream, by their own lists."""
     watermark = horizon = NEVER
     goal = _goal(stream.name, peers)
+    if goal is not None and stream.name.startswith(COLLECTIVE):
+        return _called(goal)
     labels: dict[int, set[int]] = {}
     for peer in peers:
         mine = peer["streams"].get(stream.name)
@@ -278,6 +280,14 @@ def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pendin
             horizon = min(horizon, mine["labels"][-1][0])
     found = {label: tuple(sorted(labels[label])) for label in sorted(labels)}
     return _Pending(watermark, min(found, default=NEVER), found, horizon)
+
+
+def _called(goal: int) -> _Pending:
+    """The window of a collective call in which all ranks are: the same one, whatever its label.
+
+    Ranks may have made a different number of calls that the others did not come to.
+    """
+    return _Pending(goal, goal - 1, {goal - 1: ()}, NEVER)
 
 
 def _goal(name: str, peers: Sequence[Mapping[str, Any]]) -> int | None:
@@ -351,8 +361,23 @@ def _reduce(
     for stream, group in itertools.groupby(agreed, key=lambda window: window.stream):
         offered = offer.streams.get(stream.name)
         windows = {} if offered is None else offered.windows
+        if stream.name.startswith(COLLECTIVE) and stream.name in outcome.raised:
+            label = outcome.raised[stream.name] - 1
+            windows = dict(zip([label], windows.values(), strict=False))
         table = KeyTable() if offered is None else offered.table
         messages.append(Message(stream, list(group), windows, table, limbs, topology))
+    outcome.warnings = yield from merge_lanes(messages, topology)
+    return [row for message in messages for row in message.rows()]
+
+
+def merge_lanes(
+    messages: Sequence[Message], topology: Topology
+) -> Generator[AllReduce | AllGather, Any, Warnings]:
+    """Add up the ranks' messages and settle what is in doubt; what a user should know.
+
+    Collective: 2 all-reduces, and an all-gather where something is in doubt.
+    """
+    warnings: Warnings = []
     sums = yield AllReduce(np.concatenate([message.sums() for message in messages]), Op.SUM)
     maxes = yield AllReduce(np.concatenate([message.maxes() for message in messages]), Op.MAX)
     for message in messages:
@@ -362,5 +387,5 @@ def _reduce(
         told = yield AllGather(json.dumps([doubt.mine() for doubt in doubts]).encode())
         peers = [json.loads(payload) for payload in told]
         for index, doubt in enumerate(doubts):
-            outcome.warnings += doubt.settle([peer[index] for peer in peers], topology)
-    return [row for message in messages for row in message.rows()]
+            warnings += doubt.settle([peer[index] for peer in peers], topology)
+    return warnings

@@ -28,7 +28,7 @@ from distmetrics.exchange.round import Offer, Offered, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.record import Scalar
-from distmetrics.reduced import Reduced
+from distmetrics.reduced import Reduced, Results
 from distmetrics.reductions import Counter
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
@@ -214,7 +214,8 @@ class Channel:
             raise DeclarationConflict(text)
         for _, text in outcome.warnings:
             warnings.warn(text, DistmetricsWarning, stacklevel=5)
-        return {row.stream.name: Reduced(row, self._topology, {}) for row in outcome.rows}
+        reduced = Results(self._topology).add(outcome.rows)
+        return {each.row.stream.name: each for each in reduced}
 
     def _check(self, call: Call, marks: Mapping[str, Any]) -> None:
         """Raise what went wrong on other ranks."""

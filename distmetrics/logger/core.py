@@ -1,156 +1,118 @@
-"""What the scopes of one logger share: the queue to the worker, the worker, and what it tells."""
+"""What the scopes of one logger share: the way to the worker, calls that wait for it, the end."""
 
 from __future__ import annotations
 
 import atexit
 import itertools
-import logging
 import os
 import threading
 import time
-import warnings
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from distmetrics.comm import LaunchEnv
-from distmetrics.comm.communicator import connect, current, name_ranks
-from distmetrics.errors import (
-    DistmetricsError,
-    DistmetricsWarning,
-    InvalidValue,
-    NotInitialized,
-    PeerTimeoutError,
-)
+from distmetrics.comm.communicator import name_ranks
+from distmetrics.errors import DistmetricsError, InvalidValue, PeerTimeoutError
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
-from distmetrics.exchange.topology import Mesh, Topology
+from distmetrics.logger.checkpoints import Checkpoints
 from distmetrics.logger.clock import Clock
-from distmetrics.logger.startup import agree_on_start
+from distmetrics.logger.notices import Notices
+from distmetrics.logger.parts import Options, Parts, assemble
 from distmetrics.record import Value
 from distmetrics.registry import Registry
-from distmetrics.rundir import RunDirectory
-from distmetrics.sinks import Run, SinkSpec, make_sinks
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.staging import Staging
-from distmetrics.spool.journal import Journal
-from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Streams, Ticket
-from distmetrics.worker.worker import Worker
-from distmetrics.worker.writer import Writer
+from distmetrics.worker.checkpoint import STATE, check
+from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Ticket
 
-_LOG = logging.getLogger("distmetrics")
+if TYPE_CHECKING:
+    from distmetrics.logger.scope import Scope
+
 DISABLED = "DISTMETRICS_DISABLED"
+NOT_DISABLED = ("", "0", "false", "no", "off")
+"""Values of this variable, in any case, with which loggers work as always."""
+REDUCE = f"{COLLECTIVE}reduce"
+"""The stream of what `Logger.reduce` is given."""
 CLOSING = 30.0
 """Seconds that sinks have to close."""
 LEAVING = 4.0
 """Seconds that a logger takes to leave when the training has failed, at most."""
+_POLL = 0.05
+"""Seconds between looks at the worker while a call waits."""
 
 
 class Core:
-    """The parts of a logger on one rank, put together.
+    """A logger's parts on one rank and what its training thread does with them.
 
-    See `distmetrics.logger.Logger` for the arguments.
+    Args:
+        registry: what each key means.
+        options: what the logger is made of.
+        lenient: report bad values instead of raising.
+        on_step_regress: "warn", "error" or "accept".
     """
 
     def __init__(
-        self,
-        registry: Registry,
-        run_dir: Path | None,
-        sinks: str | Sequence[SinkSpec],
-        every: int | None,
-        *,
-        mesh: Mesh | None,
-        config: Mapping[str, Any],
-        lenient: bool,
-        on_step_regress: str,
-        peer_timeout: float,
-        start_timeout: float,
-        notice_after: float,
-        raise_lost: bool,
-        spool_dir: Path | None,
+        self, registry: Registry, options: Options, lenient: bool, on_step_regress: str
     ) -> None:
-        self.registry = registry
-        self.lenient = lenient
-        self.disabled = os.environ.get(DISABLED, "") not in ("", "0")
+        self.disabled = os.environ.get(DISABLED, "").strip().lower() not in NOT_DISABLED
         self.lock = threading.RLock()
         self.clock = Clock()
         self.staging = Staging()
-        self.told: deque[str | DistmetricsError] = deque()
+        self.notices = Notices(lenient)
+        self._registry = registry
+        self._lenient = lenient
+        self._peer_timeout = options.peer_timeout
+        self._notice_after = options.notice_after
         self._on_step_regress = on_step_regress
-        self._peer_timeout = peer_timeout
-        self._notice_after = notice_after
         self._closed = False
         self._regressed = False
+        self._logged = False
         self._waited = 0.0
-        self._bad: dict[str, int] = {}
-        self._scopes: dict[str, Snapshotter] = {}
-        self._streams = Streams(None, self.warn)
-        self._reduced = itertools.count()
-        self._root_high: Callable[[], int] = lambda: -1
+        self._snapshotters: dict[str, Snapshotter] = {}
+        self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._reached: Callable[[], int] = lambda: -1
         self._pid = os.getpid()
-        if self.disabled:
-            return
-        named = make_sinks(sinks, run_dir)
-        _check_process_group()
-        communicator = connect(peer_timeout, start_timeout, notice_after, self.warn)
-        self._directory: RunDirectory | None = None
-        try:
-            self._topology = Topology(communicator.rank, communicator.world_size, mesh)
-            self._directory = agree_on_start(
-                communicator, registry, run_dir, every, config, self._topology.recorded()
-            )
-            _check_replicas(registry, self._topology)
-            self._streams = Streams(self._journal(spool_dir), self.warn)
-        except BaseException:
-            communicator.close()
-            raise
-        self._writer = None
-        if communicator.rank == 0:
-            name = "distmetrics" if run_dir is None else run_dir.resolve().name
-            run = Run(run_dir, name, registry, config, communicator.world_size)
-            self._writer = Writer(named, run, self.warn)
-        self._worker = Worker(
-            self._streams,
-            communicator,
-            self._topology,
-            self._writer,
-            self.told.append,
-            raise_lost=raise_lost,
-        )
-        self._worker.start()
-        atexit.register(self._close_at_exit)
+        if not self.disabled:
+            self._parts: Parts = assemble(registry, options, self.notices)
+            self._checkpoints = Checkpoints(registry, self._parts)
+            atexit.register(self._close_at_exit)
 
-    def _journal(self, folder: Path | None) -> Journal | None:
-        """This rank's spool; None where there is none, or it cannot be made."""
-        if folder is None:
-            return None
-        try:
-            return Journal(folder, self._topology.rank)
-        except OSError as error:
-            self.warn(
-                f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
-                "that are not reduced yet are lost if this process dies"
-            )
-            return None
-
-    # --- the training thread's side ---
+    # --- the way to the worker ---
 
     def open(self, name: str, every: int | None) -> Snapshotter:
-        """A new stream; what takes its snapshots."""
-        known = self._scopes.get(name)
-        if known is not None:
-            return known
-        snapshotter = Snapshotter(
-            self.registry, prefix_of(name), self.lenient, self.note, self.report_bad, self._prefixes
-        )
-        self._scopes[name] = snapshotter
-        self.push(Opened(name, every, snapshotter.table, self.clock.now()))
+        """What takes the snapshots of a stream, which is made where it is new."""
+        snapshotter = self._snapshotters.get(name)
+        if snapshotter is None:
+            snapshotter = self._snapshotters[name] = Snapshotter(
+                self._registry,
+                prefix_of(name),
+                self._lenient,
+                self.notices.note,
+                self.notices.add_bad_value,
+                self._prefixes,
+            )
+            self.push(Opened(name, every, snapshotter.table, self.clock.now()))
         return snapshotter
+
+    def enter(self, scope: Scope) -> None:
+        """A scope was made; it goes on where a state or an earlier attempt left its stream."""
+        if not self.disabled:
+            table = self._snapshotters[scope.name].table
+            self._checkpoints.enter(scope, table, self.clock.now())
+
+    def follow(self, reached: Callable[[], int]) -> None:
+        """Tell where the logger's own latest step is found."""
+        self._reached = reached
+
+    def reached(self) -> int:
+        """The latest step of the logger itself, -1 before the first."""
+        return self._reached()
 
     def push(self, event: Event) -> None:
         """Hand an event to the worker."""
         if not self.disabled:
-            self._streams.push(event)
+            self._logged |= isinstance(event, Logged)
+            self._parts.streams.push(event)
 
     def check_open(self) -> None:
         """Raise where the logger is closed."""
@@ -159,10 +121,6 @@ class Core:
 
     def regress(self, step: int, high: int) -> None:
         """What a step lower than an earlier one is."""
-        text = (
-            f"step {step} comes after step {high}: it is logged under its own step, together with "
-            "the window of now"
-        )
         if self._on_step_regress == "error":
             raise InvalidValue(
                 f"step {step} comes after step {high}, and on_step_regress='error'; "
@@ -170,148 +128,148 @@ class Core:
             )
         if self._on_step_regress == "warn" and not self._regressed:
             self._regressed = True
-            self.warn(text)
+            self.notices.add(
+                f"step {step} comes after step {high}: it is logged under its own step, together "
+                "with the window of now"
+            )
 
-    def wait(self, ticket: Ticket, step: int, call: str) -> dict[str, Value]:
-        """The values that a collective call waits for."""
-        self._worker.wake()
+    # --- calls that wait for all ranks ---
+
+    def reduce(self, outputs: Mapping[str, Any], weight: Any) -> dict[str, Value]:
+        """One reduction of `outputs` over all ranks; see `Logger.reduce`."""
+        if self.disabled:
+            return {}
+        with self.lock:
+            self.check_open()
+            snapshot = self.open(REDUCE, None).take(outputs, weight)
+            if snapshot is not None:
+                if not snapshot.staged:
+                    self.staging.add(snapshot)
+                self.push(Logged(REDUCE, None, snapshot, False, self.clock.now()))
+            ticket = self._meet(REDUCE)
+        return self._values(ticket, "reduce")
+
+    def state(self) -> dict[str, Any]:
+        """The state to go on from; see `Logger.state_dict`."""
+        if self.disabled:
+            return {}
+        with self.lock:
+            self.check_open()
+            self.open(STATE, None)
+            ticket = self._meet(STATE)
+        return self._values(ticket, "state_dict")
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; see `Logger.load_state_dict`."""
+        if self.disabled:
+            return
+        check(state)
+        with self.lock:
+            self.check_open()
+            if self._logged:
+                raise InvalidValue(
+                    "load_state_dict comes after something was logged; load the state first"
+                )
+            self._checkpoints.load(state, self.clock.now())
+
+    def _meet(self, stream: str) -> Ticket:
+        """Close what this call has put into a collective stream, and wait for the others'."""
+        self.staging.copy()
+        ticket = Ticket(stream)
+        self.push(Flushed(stream, next(self._calls[stream]), self.clock.now(), ticket))
+        return ticket
+
+    def _values(self, ticket: Ticket, call: str) -> dict[str, Any]:
+        values = self.wait(ticket, self.reached(), call)
+        self.notices.tell()
+        return values
+
+    def wait(self, ticket: Ticket, step: int, call: str) -> dict[str, Any]:
+        """What a collective call waits for."""
+        worker = self._parts.worker
+        worker.wake()
         began = time.monotonic()
         noticed = False
-        while not ticket.done.wait(0.05 if noticed else min(0.05, self._notice_after)):
-            waited = time.monotonic() - began
-            if self._worker.failure is not None and not ticket.done.wait(1.0):
-                raise self._worker.failure
-            if waited >= self._peer_timeout:
-                raise self._absent(ticket, step, call, waited)
-            if not noticed and waited >= self._notice_after and ticket.absent:
-                noticed = True
-                self.warn(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
-        self._waited += time.monotonic() - began
+        try:
+            while not ticket.done.wait(min(_POLL, self._notice_after)):
+                waited = time.monotonic() - began
+                if worker.failure is not None and not ticket.done.wait(1.0):
+                    raise worker.failure
+                if waited >= self._peer_timeout and self._parts.streams.withdraw(ticket):
+                    raise self._absent(ticket, step, call)
+                if not noticed and waited >= self._notice_after and ticket.absent:
+                    noticed = True
+                    self.notices.add(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
+        finally:
+            self._waited += time.monotonic() - began
         if ticket.error is not None:
             raise ticket.error
         return ticket.values
 
-    def _absent(self, ticket: Ticket, step: int, call: str, waited: float) -> PeerTimeoutError:
-        self._waited += waited
+    def _absent(self, ticket: Ticket, step: int, call: str) -> PeerTimeoutError:
         absent = dict(ticket.absent)
-        if ticket in self._streams.waiting:
-            self._streams.waiting.remove(ticket)
-        keys = self._streams.keys_of(ticket.stream)
+        keys = self._parts.streams.keys_of(ticket.stream)
         logged = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
         who = _ranks_and_steps(absent) if absent else "some ranks"
+        at = f" at step {step}" if step >= 0 else ""
         return PeerTimeoutError(
-            f"{call} at step {step}{logged}: {who} did not call it within "
+            f"{call}{at}{logged}: {who} did not call it within "
             f"peer_timeout={self._peer_timeout:g} s; every rank must call it",
             tuple(absent),
         )
 
-    def reduce(self, outputs: Mapping[str, Any], weight: Any) -> dict[str, Value]:
-        """One reduction of `outputs` over all ranks."""
-        if self.disabled:
-            return {}
-        name = f"{COLLECTIVE}reduce"
-        with self.lock:
-            self.check_open()
-            snapshotter = self.open(name, None)
-            snapshot = snapshotter.take(outputs, weight)
-            call = next(self._reduced)
-            if snapshot is not None:
-                if not snapshot.staged:
-                    self.staging.add(snapshot)
-                self.push(Logged(name, None, snapshot, False, self.clock.now()))
-            self.staging.copy()
-            ticket = Ticket(name)
-            self.push(Flushed(name, call, self.clock.now(), ticket))
-        values = self.wait(ticket, self._root_high(), "reduce")
-        self.tell()
-        return values
+    # --- what is known ---
 
     def latest(self, prefix: str) -> dict[str, Value]:
         """The latest values of keys with a prefix."""
-        return {} if self.disabled else self._worker.results.latest(prefix)
-
-    def follow(self, root_high: Callable[[], int]) -> None:
-        """Tell where the logger's own latest step is found."""
-        self._root_high = root_high
-
-    def reached(self) -> int:
-        """The latest step of the logger itself, -1 before the first."""
-        return self._root_high()
+        return {} if self.disabled else self._parts.worker.results.latest(prefix)
 
     def handle(self, name: str) -> Any:
         """A sink's own handle."""
-        return None if self.disabled or self._writer is None else self._writer.handle(name)
+        if self.disabled or self._parts.writer is None:
+            return None
+        return self._parts.writer.handle(name)
 
     def stats(self) -> dict[str, Any]:
         """Counters; see `Logger.stats`."""
-        sinks = {} if self.disabled or self._writer is None else self._writer.stats()
+        parts = None if self.disabled else self._parts
+        writer = None if parts is None else parts.writer
+        sinks = {} if writer is None else writer.stats()
         return {
-            "rounds": 0 if self.disabled else self._worker.rounds,
-            "queued": self._streams.backlog(),
+            "rounds": 0 if parts is None else parts.worker.rounds,
+            "queued": 0 if parts is None else parts.streams.backlog(),
             "written": sum(sink["written"] for sink in sinks.values()),
             "dropped": sum(sink["dropped"] for sink in sinks.values()),
             "sink_errors": sum(sink["errors"] for sink in sinks.values()),
-            "spooled_step": self._streams.spooled_step,
-            "written_step": -1 if not sinks or self._writer is None else self._writer.last_step,
+            "spooled_step": -1 if parts is None else parts.streams.spooled_step,
+            "written_step": -1 if writer is None else writer.last_step,
             "waited_s": self._waited,
-            "bad_values": sum(self._bad.values()),
+            "bad_values": self.notices.bad_values,
             "sinks": sinks,
         }
-
-    # --- what a user should know ---
-
-    def note(self, text: str) -> None:
-        """Something worth knowing once; on rank 0."""
-        if not self.disabled and self._topology.rank == 0:
-            _LOG.info(text)
-
-    def warn(self, text: str) -> None:
-        """Something to warn of at the training thread's next call."""
-        self.told.append(text)
-
-    def report_bad(self, key: str, error: DistmetricsError) -> None:
-        """A value that is left out of a call that is logged otherwise."""
-        self._bad[key] = self._bad.get(key, 0) + 1
-        if self._bad[key] == 1:
-            self.warn(f"{error} (left out; further ones of this key are counted in stats())")
-
-    def tell(self) -> None:
-        """Warn of what was told, and raise the errors."""
-        errors: list[DistmetricsError] = []
-        while self.told:
-            what = self.told.popleft()
-            if isinstance(what, str):
-                warnings.warn(what, DistmetricsWarning, stacklevel=3)
-            elif self.lenient:
-                warnings.warn(str(what), DistmetricsWarning, stacklevel=3)
-            else:
-                errors.append(what)
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            kind = type(errors[0])
-            raise kind("\n".join(map(str, errors)))
 
     # --- the end ---
 
     def close(self, timeout: float | None) -> None:
         """Close; see `Logger.close`."""
         if self._end():
-            if not self._worker.join(timeout):
-                self.warn(
+            worker = self._parts.worker
+            if not worker.join(timeout):
+                self.notices.add(
                     f"close(timeout={timeout:g}) did not wait for the other ranks: "
-                    f"{self._streams.backlog()} closed windows of this rank are not reduced"
+                    f"{self._parts.streams.backlog()} closed windows of this rank are not reduced"
                 )
-                self._worker.abandon()
+                worker.abandon()
             self._shut(CLOSING)
-        self.tell()
+        self.notices.tell()
 
     def leave(self) -> None:
         """Close within seconds, waiting for nobody: the training has failed."""
         if self._end():
-            self._worker.join(LEAVING / 2)
-            self._worker.abandon()
+            self._parts.worker.join(LEAVING / 2)
+            self._parts.worker.abandon()
             self._shut(LEAVING / 2)
+            self.notices.write()
 
     def _end(self) -> bool:
         with self.lock:
@@ -321,39 +279,21 @@ class Core:
             self._closed = True
             self.staging.copy()
             self.push(Ended(self.clock.now()))
-        self._worker.wake()
+        self._parts.worker.wake()
         return True
 
     def _shut(self, timeout: float) -> None:
-        if self._writer is not None:
-            self._writer.close(timeout)
-        if self._directory is not None:
-            self._directory.close()
+        if self._parts.writer is not None:
+            self._parts.writer.close(timeout)
+        if self._parts.directory is not None:
+            self._parts.directory.close()
         atexit.unregister(self._close_at_exit)
 
     def _close_at_exit(self) -> None:
         self.close(self._peer_timeout)
 
     def _prefixes(self) -> list[str]:
-        return [prefix for prefix in map(prefix_of, self._scopes) if prefix]
-
-
-def _check_process_group() -> None:
-    import torch.distributed as dist
-
-    if current() is not None or (dist.is_available() and dist.is_initialized()):
-        return
-    env = LaunchEnv.detect()
-    if env.world_size > 1:
-        raise NotInitialized(
-            f"this is rank {env.rank} of {env.world_size} processes, but torch.distributed is not "
-            "initialised; call dm.setup_distributed() before making a Logger"
-        )
-
-
-def _check_replicas(registry: Registry, topology: Topology) -> None:
-    for metric in registry:
-        topology.check(metric.replicated_over, metric.pattern)
+        return [prefix for prefix in map(prefix_of, self._snapshotters) if prefix]
 
 
 def _ranks_and_steps(absent: Mapping[int, int]) -> str:

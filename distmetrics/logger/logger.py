@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.exchange.topology import Mesh
 from distmetrics.logger.core import Core
+from distmetrics.logger.parts import Options
 from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
+from distmetrics.registry.keys import checked_key
 from distmetrics.rundir import SPOOL
 from distmetrics.sinks import SinkSpec
 
@@ -38,6 +40,10 @@ class Logger(Scope):
         mesh: a `DeviceMesh` (or what has its `mesh` and `mesh_dim_names`), needed where a key is
             ``replicated_over`` one of its dimensions.
         config: the run's configuration, for ``run.json`` and the sinks.
+        resume: go on with the run that `run_dir` holds: True needs one, "auto" begins one where
+            there is none. Running totals and steps go on after its last row, or where
+            `load_state_dict` says. Rows of this attempt supersede those of earlier ones from its
+            first step on.
         errors: "raise": a value that is not accepted is an error at the call, of which nothing is
             logged then; "warn": it is reported once for each key, and the rest of the call logged.
         on_step_regress: what a step lower than an earlier one is: "warn" (once), "error" or
@@ -81,6 +87,7 @@ class Logger(Scope):
         *,
         mesh: Mesh | None = None,
         config: Mapping[str, Any] | None = None,
+        resume: Literal[True, False, "auto"] = False,
         errors: Literal["raise", "warn"] = "raise",
         on_step_regress: Literal["warn", "error", "accept"] = "warn",
         on_peer_lost: Literal["warn", "error"] = "warn",
@@ -93,6 +100,9 @@ class Logger(Scope):
         if registry is not None and not isinstance(registry, Registry):
             raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
         _check_choice("errors", errors, ("raise", "warn"))
+        _check_choice("resume", resume, (True, False, "auto"))
+        if resume is not False and run_dir is None:
+            raise InvalidValue("resume= needs run_dir=; pass the directory of the run to resume")
         _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
         _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
         for name, seconds in (
@@ -101,21 +111,21 @@ class Logger(Scope):
             ("notice_after", notice_after),
         ):
             _check_seconds(name, seconds)
-        core = Core(
-            Registry() if registry is None else registry,
+        options = Options(
             None if run_dir is None else Path(run_dir).expanduser(),
             sinks,
             checked_every(every),
-            mesh=mesh,
-            config={} if config is None else dict(config),
-            lenient=errors == "warn",
-            on_step_regress=on_step_regress,
-            peer_timeout=peer_timeout,
-            start_timeout=start_timeout,
-            notice_after=notice_after,
-            raise_lost=on_peer_lost == "error",
-            spool_dir=_spool_folder(spool, run_dir, spool_dir),
+            mesh,
+            {} if config is None else dict(config),
+            resume,
+            peer_timeout,
+            start_timeout,
+            notice_after,
+            on_peer_lost == "error",
+            _spool_folder(spool, run_dir, spool_dir),
         )
+        known = Registry() if registry is None else registry
+        core = Core(known, options, errors == "warn", on_step_regress)
         super().__init__(core, "", checked_every(every))
         self._children: dict[str, Child] = {}
         core.follow(lambda: self._high)
@@ -163,6 +173,37 @@ class Logger(Scope):
             InvalidType, InvalidValue: as for `log`.
         """
         return self._core.reduce(outputs, weight)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state to go on from: running totals, steps, and what the open windows hold.
+
+        Call it at the same step on every rank, where the checkpoint is taken. It waits until all
+        closed windows are written, and closes none. The dict is made of plain Python values, so
+        that ``torch.load(weights_only=True)`` reads it back.
+
+        Ranks: all; every rank gets the same dict, any may save it.
+        Collective: up to three rounds of the workers.
+
+        Raises:
+            PeerTimeoutError: some ranks did not call this within `peer_timeout`; it names them.
+            PeerLostError: a rank is gone.
+        """
+        return self._core.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was called, at any world size.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Ranks: all, with the same state, before anything is logged.
+        Collective: none.
+
+        Raises:
+            InvalidValue: it is no state, or something was logged already.
+            DeclarationConflict: the registry declares a key otherwise than the state has it.
+        """
+        self._core.load(state)
 
     def stats(self) -> dict[str, Any]:
         """Counters of this rank's logger.
@@ -243,7 +284,7 @@ def checked_every(every: Any) -> int | None:
     return every
 
 
-def _check_choice(name: str, value: object, accepted: tuple[str, ...]) -> None:
+def _check_choice(name: str, value: object, accepted: tuple[object, ...]) -> None:
     if value not in accepted:
         raise InvalidValue(f"{name}= is one of {', '.join(map(repr, accepted))}, not {value!r}")
 
@@ -254,10 +295,9 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
-        raise InvalidValue(
-            f"a child's name is a text such as 'val', without a slash at its ends, not {name!r}"
-        )
+    checked_key(name, "a child's name")
+    if isinstance(name, str) and name.startswith("/"):
+        raise InvalidValue(f"a child's name has no slash at its ends: {name!r}")
 
 
 def _spool_folder(

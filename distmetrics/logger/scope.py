@@ -12,7 +12,7 @@ import torch
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.logger.core import Core
 from distmetrics.record import Value
-from distmetrics.window.stream import MAX_STEP, step_of
+from distmetrics.window.stream import MAX_STEP, first_step
 from distmetrics.worker.streams import Flushed, Logged, Ticket
 
 
@@ -32,6 +32,7 @@ class Scope:
         self._floor = 0  # the first step that an earlier flush or promise left
         self._grid = -1
         self._snapshotter = core.open(name, every)
+        core.enter(self)
 
     def log(
         self, outputs: Mapping[str, Any], step: int | None = None, *, weight: Any = None
@@ -86,8 +87,8 @@ class Scope:
                 self._high = at
             if snapshot is not None or named is not None:
                 core.push(Logged(self.name, named, snapshot, own, core.clock.now()))
-        if core.told:
-            core.tell()
+        if core.notices:
+            core.notices.tell()
 
     def flush(self, step: int | None = None, wait: bool = False) -> dict[str, Value] | None:
         """Close the windows through a step, so that they are reduced and written.
@@ -123,15 +124,20 @@ class Scope:
         values = None
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")
-            self._floor = max(self._floor, step_of(ticket.reached))
-        if core.told:
-            core.tell()
+            self._floor = max(self._floor, first_step(ticket.reached))
+        if core.notices:
+            core.notices.tell()
         return values
 
     @property
     def latest(self) -> dict[str, Value]:
         """The latest reduced value of every key, of the children too; on all ranks."""
         return self._core.latest(f"{self.name}/" if self.name else "")
+
+    def restore(self, latest: int, floor: int) -> None:
+        """Go on after the step `latest`, with nothing below `floor` to come."""
+        self._high = latest
+        self._floor = max(self._floor, floor)
 
     def _next(self) -> int:
         return max(self._high + 1, self._floor)

@@ -5,12 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import InvalidValue, RunDirError
+from distmetrics.reductions import State
 from distmetrics.registry import Registry
-from distmetrics.rundir import RunDirectory
+from distmetrics.rundir import METRICS, Resume, RunDirectory
+from distmetrics.spool.merge import keep_last, read_rows
+
+
+class Start(NamedTuple):
+    """What the ranks have agreed on.
+
+    Attributes:
+        directory: the run directory on rank 0, None on the others and without one.
+        attempt: 0, and one more with every resume.
+        past: where a resumed run had come to, by stream: its last step and label, and its running
+            totals as plain values.
+    """
+
+    directory: RunDirectory | None
+    attempt: int
+    past: dict[str, Any]
 
 
 def agree_on_start(
@@ -20,22 +37,27 @@ def agree_on_start(
     every: int | None,
     config: Mapping[str, Any],
     mesh: Mapping[str, Any] | None,
-) -> RunDirectory | None:
+    resume: Resume,
+    refusal: str | None = None,
+) -> Start:
     """Compare what the ranks want, and open the run directory on rank 0.
+
+    `refusal` is why this rank cannot make its logger, so that no rank goes on without it.
 
     Ranks: all.
     Collective: 2, and 2 more with a run directory.
 
-    Returns:
-        The run directory on rank 0, None on the others.
-
     Raises:
-        InvalidValue: run_dir, every or registry differ (on every rank).
+        InvalidValue: run_dir, every, resume, mesh or registry differ, or a rank refuses (on every
+            rank).
         RunDirError: the run directory cannot be used (on every rank).
     """
     mine = {
         "run_dir": None if run_dir is None else str(run_dir),
         "every": every,
+        "resume": resume,
+        "mesh": mesh,
+        "refusal": refusal,
         "declarations": registry.declarations(),
         "default": registry.default,
         "strict": registry.strict,
@@ -43,27 +65,53 @@ def agree_on_start(
     said = [json.loads(part) for part in communicator.all_gather(json.dumps(mine).encode())]
     _compare(said)
     if run_dir is None:
-        return None
-    directory, failure = None, b""
+        return Start(None, 0, {})
+    directory, told = None, {}
     if communicator.rank == 0:
         try:
-            directory = RunDirectory(run_dir)
-            directory.describe(registry, config, communicator.world_size, every, mesh)
-        except RunDirError as error:
-            failure = str(error).encode()
+            directory = RunDirectory(run_dir, resume)
+            past = _past(run_dir, registry) if directory.attempt else {}
+            directory.begin(registry, config, communicator.world_size, every, mesh)
+            told = {"attempt": directory.attempt, "past": past}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for it
+            known = isinstance(error, RunDirError)
+            told = {"error": str(error) if known else f"run_dir {str(run_dir)!r}: {error!r}"}
             if directory is not None:
                 directory.close()
-    told = communicator.all_gather(failure)[0]
-    if told:
-        raise RunDirError(told.decode())
-    return directory
+    answer = json.loads(communicator.all_gather(json.dumps(told).encode())[0])
+    if "error" in answer:
+        raise RunDirError(answer["error"])
+    return Start(directory, answer["attempt"], answer["past"])
+
+
+def _past(run_dir: Path, registry: Registry) -> dict[str, Any]:
+    """Where a run had come to, by its rows."""
+    past: dict[str, Any] = {}
+    for row in keep_last(read_rows(run_dir / METRICS)):
+        name = row.logger or ""
+        stream = past.setdefault(name, {"latest": -1, "totals": {}})
+        stream["latest"] = max(stream["latest"], row.step)
+        prefix = f"{name}/" if name else ""
+        for key, value in row.values.items():
+            metric = registry.resolve(key[len(prefix) :], prefix)
+            if metric.reduction is not None and metric.reduction.cumulative:
+                exact = row.exact.get(key)
+                plain = State.of_int(value).to_plain() if isinstance(value, int) else exact
+                if plain is not None:
+                    stream["totals"][key[len(prefix) :]] = plain
+    return past
 
 
 def _compare(said: Sequence[Mapping[str, Any]]) -> None:
     first = said[0]
+    for rank, other in enumerate(said):
+        if other["refusal"] is not None:
+            raise InvalidValue(f"{other['refusal']} (on rank {rank})")
     for name, remedy in (
         ("run_dir", "agree on one path before, e.g. let rank 0 send it"),
         ("every", "pass the same number on every rank"),
+        ("resume", "pass the same on every rank"),
+        ("mesh", "pass the whole mesh, not a slice of it, on every rank"),
     ):
         for rank, other in enumerate(said):
             if other[name] != first[name]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.record import Record
+from distmetrics.sinks.console import ConsoleSink
 from distmetrics.sinks.contract import RecordFunction, Run, Sink
 from distmetrics.sinks.memory import MemorySink
 from distmetrics.sinks.mlflow import MlflowSink
@@ -20,6 +21,7 @@ JSONL = "jsonl"
 """Accepted among the names and adds nothing: a run directory always has its metrics.jsonl."""
 
 _BY_NAME: dict[str, Callable[[], Sink]] = {
+    "console": ConsoleSink,
     "memory": MemorySink,
     "mlflow": MlflowSink,
     "prometheus": PrometheusSink,
@@ -71,9 +73,9 @@ def make_sinks(
     raises on all of them alike; only rank 0 uses what comes back.
 
     Args:
-        specs: names (``"tensorboard"``, ``"wandb"``, ``"prometheus"``, ``"mlflow"``, ``"memory"``,
-            ``"jsonl"``), objects of the contract (`distmetrics.sinks.contract.Sink`), and functions
-            that take a record.
+        specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"prometheus"``, ``"mlflow"``,
+            ``"memory"``, ``"jsonl"``), objects of the contract
+            (`distmetrics.sinks.contract.Sink`), and functions that take a record.
         run_dir: the run directory; None for a run that keeps no files.
 
     Raises:

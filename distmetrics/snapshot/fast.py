@@ -185,6 +185,12 @@ def _used(
             if weight is not None and kinds[weight] is _OTHER:
                 return None, None
         used.append((key, position, weight))
+    for key in table:  # those that are made from others, and take their values
+        if key.reduction.takes in names:
+            position = names.index(key.reduction.takes)
+            if kinds[position] is _OTHER:
+                return None, None
+            used.append((key, position, None))
     return used, skipped
 
 

@@ -49,6 +49,17 @@ class KeyTable:
     def __iter__(self) -> Iterator[Key]:
         return iter(self.keys)
 
+    def extent(self) -> tuple[int, int, int]:
+        """How many rows, keys and fields there are, at one moment.
+
+        The attributes read one after another may be of two moments.
+        """
+        keys = len(self.keys)
+        if not keys:
+            return 0, 0, 0
+        last = self.keys[keys - 1]
+        return last.row + last.reduction.sums, keys, last.field + last.reduction.maxes
+
     def get(self, name: str) -> Key | None:
         """The key of this name, None if it is not in the table."""
         return self._by_name.get(name)

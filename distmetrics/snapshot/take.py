@@ -28,12 +28,15 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class _Entry:
-    """One key's contributions in a call, before the key has its place."""
+    """One key's contributions in a call, before the key has its place.
+
+    A key that is made from others comes without values, or with those of a key that it takes.
+    """
 
     name: str
     metric: Metric
     reduction: Reduction
-    values: Flat
+    values: Flat | None
     weights: Flat | None
 
 
@@ -70,6 +73,7 @@ class Snapshotter:
         self._note = note
         self._report = report
         self._noted: set[str] = set()
+        self._revision = registry.revision
         self._plans: dict[Any, Plan] = {}
         self._fast: dict[tuple[str, ...], FastPath] = {}
 
@@ -82,6 +86,9 @@ class Snapshotter:
             UnknownKey: a strict registry does not know a key.
         """
         names = tuple(outputs) if type(outputs) is dict else ()
+        if self._revision != self._registry.revision:
+            self._revision = self._registry.revision
+            self._fast.clear()
         fast = self._fast.get(names)
         if fast is not None:
             snapshot = self._take_fast(fast, outputs, weight)
@@ -91,8 +98,10 @@ class Snapshotter:
         entries, clean = self._entries(flat, weight)
         if not entries:
             return None
-        keys = self._add_keys(entries)
-        if clean and names and tuple(flat) == names:
+        made, whole = self._made(flat, {entry.name: entry.reduction for entry in entries})
+        entries += made
+        keys = [self.table.add(entry.name, entry.metric, entry.reduction) for entry in entries]
+        if clean and whole and names and tuple(flat) == names:
             self._learn(names, outputs, weight)
         return self._group(keys, entries)
 
@@ -225,14 +234,55 @@ class Snapshotter:
             )
         return weight
 
-    def _add_keys(self, entries: list[_Entry]) -> list[Key]:
-        """The entries' keys, in the table now; and with them the keys that are made from them."""
-        keys = [self.table.add(entry.name, entry.metric, entry.reduction) for entry in entries]
-        for key in keys:
-            for name, metric in self._registry.virtual(key.name, self._prefix, self._children()):
-                assert metric.reduction is not None
-                self.table.add(name, metric, metric.reduction)
-        return keys
+    def _made(
+        self, flat: dict[str, Any], given: Mapping[str, Reduction]
+    ) -> tuple[list[_Entry], bool]:
+        """The keys that are made from those of a call, and whether none had to be left out."""
+        found: dict[str, _Entry] = {}
+        clean = True
+        for needed in flat:
+            for name, metric in self._registry.virtual(needed, self._prefix, self._children()):
+                if name in found:
+                    continue
+                try:
+                    found[name] = self._made_entry(name, metric, flat, given)
+                except DistmetricsError as error:
+                    if not self._lenient:
+                        raise
+                    clean = False
+                    self._refuse(name, error)
+        return list(found.values()), clean
+
+    def _made_entry(
+        self, name: str, metric: Metric, flat: dict[str, Any], given: Mapping[str, Reduction]
+    ) -> _Entry:
+        reduction = metric.reduction
+        assert reduction is not None
+        self.table.check(name, reduction)
+        for needed in reduction.refers:
+            if needed != reduction.takes:
+                self._check_sum(name, reduction, needed, given)
+        values = None
+        if reduction.takes in flat:
+            taken = flat[reduction.takes]
+            values, _ = to_flat(
+                reduction.takes, taken.value if isinstance(taken, Tagged) else taken
+            )
+        return _Entry(name, metric, reduction, values, None)
+
+    def _check_sum(
+        self, name: str, reduction: Reduction, needed: str, given: Mapping[str, Reduction]
+    ) -> None:
+        """Raise where the sum that a key is made from is none."""
+        known = self.table.get(needed)
+        has = given.get(needed) if known is None else known.reduction
+        if has is None and not self._registry.resolve(needed, self._prefix).ignored:
+            return  # it is not logged yet, and is looked at when it is
+        if has is None or not has.summable:
+            raise InvalidValue(
+                f"key {name!r} is declared as {reduction}, which needs the sum of {needed!r}, but "
+                f"that is {has or 'ignored'}; register {needed!r} as a count or a total"
+            )
 
     def _group(self, keys: list[Key], entries: list[_Entry]) -> Snapshot:
         """The entries as one array for each dtype, and the plan that says so."""
@@ -247,6 +297,7 @@ class Snapshotter:
         placed = [
             (key, place(e.values), None if e.weights is None else place(e.weights))
             for key, e in zip(keys, entries, strict=True)
+            if e.values is not None
         ]
         plan = self._plan(placed, {dtype: position for position, dtype in enumerate(columns)})
         arrays = [_joined(parts) for parts in columns.values()]

@@ -69,7 +69,7 @@ def decode_windows(line: Mapping[str, Any], table: KeyTable) -> dict[int, Window
 
 def _sizes(table: KeyTable, keys: int) -> tuple[int, int]:
     """Rows and fields of the first keys of a table."""
-    if keys == len(table):
-        return table.rows, table.fields
-    following = table.keys[keys]
-    return following.row, following.field
+    if not keys:
+        return 0, 0
+    last = table.keys[keys - 1]
+    return last.row + last.reduction.sums, last.field + last.reduction.maxes

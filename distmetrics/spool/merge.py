@@ -6,7 +6,6 @@ that the values have the same bits.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from distmetrics.comm.communicator import Op
 from distmetrics.comm.inprocess import reduce_arrays
-from distmetrics.errors import RunDirError
 from distmetrics.exchange.round import MOST, AllReduce, Offer, Offered, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema, prefix_of
 from distmetrics.exchange.topology import RecordedMesh, Topology
@@ -22,7 +20,7 @@ from distmetrics.record import Record
 from distmetrics.reduced import Reduced, Results
 from distmetrics.reductions import State
 from distmetrics.registry import Registry
-from distmetrics.rundir import DESCRIPTION, METRICS, SPOOL, lock
+from distmetrics.rundir import METRICS, SPOOL, describe, lock
 from distmetrics.sinks import JsonlSink, Run
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.read import SpooledRank, read_spool
@@ -63,13 +61,11 @@ def merge(
         RunDirError: there is no run, or a process still writes to it.
     """
     run_dir = Path(run_dir)
-    if not (run_dir / DESCRIPTION).is_file():
-        raise RunDirError(f"{str(run_dir)!r} holds no run: it has no {DESCRIPTION}")
+    description = describe(run_dir)
     with lock(run_dir):
         found = Merged()
         rows = read_rows(run_dir / METRICS)
         for attempt, ranks in sorted(_spools(run_dir, spool_dirs).items()):
-            description = json.loads((run_dir / DESCRIPTION).read_text(encoding="utf-8"))
             offline = _Offline(description, attempt, ranks, rows)
             found.written += offline.reduce(partial)
             found.waiting += offline.waiting()
@@ -92,6 +88,20 @@ def read_rows(path: Path) -> list[Record]:
                 except ValueError:
                     continue
     return rows
+
+
+def keep_last(rows: Iterable[Record]) -> list[Record]:
+    """The rows that are not superseded: of each attempt those before the next one's first step."""
+    rows = list(rows)
+    first: dict[int, int] = {}
+    for row in rows:
+        if not row.late:
+            first[row.attempt] = min(first.get(row.attempt, row.first_step), row.first_step)
+    return [
+        row
+        for row in rows
+        if all(row.step < step for attempt, step in first.items() if attempt > row.attempt)
+    ]
 
 
 def _spools(run_dir: Path, spool_dirs: Iterable[str | Path]) -> dict[int, dict[int, SpooledRank]]:

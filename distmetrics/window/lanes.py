@@ -93,7 +93,7 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
     todo = [slot for slot in slots if slot.pending]
     if not todo:
         return
-    rows, keys, fields = table.rows, len(table), table.fields
+    rows, keys, fields = table.extent()
     batch = _Batch(len(todo), rows, keys, fields)
     for plan, members in _by_plan(todo).items():
         _fold_plan(batch, plan, members)

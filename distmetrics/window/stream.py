@@ -21,7 +21,7 @@ import numpy as np
 
 from distmetrics import exact
 from distmetrics.snapshot import Snapshot
-from distmetrics.snapshot.table import KeyTable
+from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.lanes import Lanes, Slot, fold
 
 ORDINAL_BITS = 12
@@ -149,16 +149,15 @@ class _Closing:
     """What `Reduction.at_close` may ask."""
 
     window: Window
-    table: KeyTable
+    key: Key
 
     @property
     def seconds(self) -> float:
         return self.window.seconds
 
-    def total(self, key: str) -> int | float | None:
-        known = self.table.get(key)
+    def total(self) -> int | float | None:
         lanes = self.window.main.lanes
-        return None if known is None or lanes is None else lanes.total(known)
+        return None if lanes is None else lanes.total(self.key)
 
 
 class Stream:
@@ -192,6 +191,23 @@ class Stream:
         """Whether nothing is open."""
         return self._open is None
 
+    def folded(self, now: float) -> Window | None:
+        """What is open, folded; it stays open. None where nothing is."""
+        if self._open is not None:
+            fold(self._open.slots(), self.table)
+            self._open.seconds = now - self._open.began
+        return self._open
+
+    def restore(self, watermark: int, latest: int, window: Window | None) -> None:
+        """Go on where a checkpoint was taken; before anything is logged."""
+        self.watermark = max(self.watermark, watermark)
+        self.latest = latest
+        self._open = window
+
+    def begin(self, since: float) -> None:
+        """The window that is opened next began then, not when the previous one ended."""
+        self._ended = since
+
     # --- what the training thread did, in order ---
 
     def log(self, step: int | None, snapshot: Snapshot | None, now: float) -> None:
@@ -204,10 +220,10 @@ class Stream:
             self._pass(step, now)
             return
         if self._is_late(step):
-            slot = self._window(now).late.setdefault(step, Slot())
+            slot = self._window().late.setdefault(step, Slot())
         else:
             self._pass(step, now)
-            window = self._window(now)
+            window = self._window()
             window.steps.add(step)
             slot = window.main
         self.latest = max(self.latest, step)
@@ -264,13 +280,12 @@ class Stream:
         for window in windows:
             if not timed or window.main.lanes is None:
                 continue
-            lanes = window.main.lanes.grown(table.rows, len(table), table.fields)
+            lanes = window.main.lanes.grown(*table.extent())
             window.main.lanes = lanes
-            closing = _Closing(window, table)
             for key in timed:
                 assert key.reduction.at_close is not None
                 fields = slice(key.field, key.field + key.reduction.maxes)
-                lanes.maxes[fields] = key.reduction.at_close(closing)
+                lanes.maxes[fields] = key.reduction.at_close(_Closing(window, key))
 
     # --- windows on a grid ---
 
@@ -309,7 +324,7 @@ class Stream:
             if step is not None:
                 self.promise(step)
             return
-        window = self._window(now)
+        window = self._window()
         if step is None:
             window.unnamed = True
         else:
@@ -340,10 +355,9 @@ class Stream:
 
     # --- both ---
 
-    def _window(self, now: float) -> Window:
+    def _window(self) -> Window:
         if self._open is None:
-            # an evaluation begins with its first call, not when the previous one ended
-            self._open = Window(now if self.every is None else self._ended)
+            self._open = Window(self._ended)
         return self._open
 
     def _put(self, slot: Slot, snapshot: Snapshot, step: int) -> None:

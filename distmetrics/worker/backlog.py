@@ -28,7 +28,7 @@ class Backlog:
 
     def __len__(self) -> int:
         """How many windows have not been reduced."""
-        return sum(label > self.sent for label in self._windows)
+        return sum(label > self.sent for label in list(self._windows))
 
     def add(self, windows: Mapping[int, Window], places: Mapping[int, Place]) -> None:
         """Append windows, with where the spool has them."""
@@ -53,6 +53,16 @@ class Backlog:
                 assert window is not None
             found[label] = window
         return found
+
+    def only(self, label: int | None) -> dict[int, Window]:
+        """The window of a label, if there is one; the others are forgotten."""
+        window = None if label is None else self._windows.get(label)
+        self._windows.clear()
+        self._places.clear()
+        if label is None or window is None:
+            return {}
+        self._windows[label] = window
+        return {label: window}
 
     def release(self, position: int) -> None:
         """Forget the windows through a label: they are committed."""

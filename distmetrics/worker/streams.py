@@ -9,19 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.round import Offer, Offered, Outcome
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
+from distmetrics.worker.checkpoint import restored_window
 
 _LOG = logging.getLogger("distmetrics")
 BACKLOG = 8192
@@ -57,6 +59,8 @@ class Ticket:
         values: the values of the stream's last row, once it is reduced.
         reached: the watermark of the stream then, the same on every rank.
         error: why it will not be.
+        taken: `values` or `error` are on their way.
+        withdrawn: nobody waits any more.
         done: set when `values` or `error` is there.
     """
 
@@ -65,6 +69,8 @@ class Ticket:
     values: dict[str, Any] = field(default_factory=dict)
     reached: int = 0
     error: Exception | None = None
+    taken: bool = False
+    withdrawn: bool = False
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -77,13 +83,22 @@ class Flushed(NamedTuple):
     ticket: Ticket | None
 
 
+class Restored(NamedTuple):
+    """A stream goes on where a checkpoint was taken."""
+
+    stream: str
+    saved: Mapping[str, Any]
+    topology: Topology
+    now: float
+
+
 class Ended(NamedTuple):
     """The logger was closed."""
 
     now: float
 
 
-Event = Opened | Logged | Flushed | Ended
+Event = Opened | Logged | Flushed | Restored | Ended
 _Places = dict[str, dict[int, Place]]
 
 
@@ -127,11 +142,15 @@ class Streams:
         self._agreed: dict[str, StreamSchema] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
+        self._flushed = 0.0
+        self._used = 0.0
         self._closed = False
         self._errors: list[InvalidValue] = []
         self._consuming = threading.Lock()
         self._collecting = threading.Lock()
         self._view = _View({}, {}, False, [])
+        self._offered: list[Ticket] = []
+        self._held = False
 
     # --- the training thread's side ---
 
@@ -139,23 +158,47 @@ class Streams:
         """Append what the training thread did; never waits for another rank or for I/O."""
         self.events.append(event)
         if len(self.events) > BACKLOG:
-            self._consume(wait=False)
+            with self._consuming:
+                self._consume_events(wait=False)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Wait no longer; False while a round is under way that may still bring the values.
+
+        The other ranks have been told in that round that this one waits: only when it is over
+        without them can they no longer take this call for one that is still waiting.
+        """
+        with self._consuming:
+            ticket.withdrawn = True
+            if ticket.taken or ticket in self._offered:
+                return False
+            if ticket in self.waiting:
+                self.waiting.remove(ticket)
+            return True
 
     # --- collecting ---
 
     def collect(self) -> None:
         """Take in the events so far: closed windows are folded, spooled, and may be offered."""
         with self._collecting:
-            with self._consuming:
-                self._consume_events(wait=True)
-                closed = {name: stream.take_closed() for name, stream in self._streams.items()}
-                view = self._look()
-            places = self._spool(closed, view)
-            with self._consuming:
-                for name, windows in closed.items():
-                    backlog = self._backlogs.setdefault(name, Backlog(name))
-                    backlog.add(windows, places.get(name, {}))
-                self._view = view
+            self._collect()
+
+    def _collect(self, offering: bool = False) -> _View:
+        with self._consuming:
+            self._held &= not offering
+            self._consume_events(wait=True)
+            closed = {name: stream.take_closed() for name, stream in self._streams.items()}
+            view = self._look()
+            if offering:
+                self._offered = view.waiting
+            # what a waiting rank does next must come after what the round raises
+            self._held |= offering and bool(view.waiting)
+        places = self._spool(closed, view)
+        with self._consuming:
+            for name, windows in closed.items():
+                backlog = self._backlogs.setdefault(name, Backlog(name))
+                backlog.add(windows, places.get(name, {}))
+            self._view = view
+        return view
 
     def take_errors(self) -> list[InvalidValue]:
         """What was found wrong with values only after they had come from a device."""
@@ -176,7 +219,7 @@ class Streams:
             },
             {name: p for name, p in self._promised.items() if name not in self._streams},
             self._closed,
-            list(self.waiting),
+            [ticket for ticket in self.waiting if not ticket.withdrawn],
         )
 
     def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
@@ -187,6 +230,8 @@ class Streams:
         marks = {name: promise.watermark for name, promise in view.streams.items()}
         try:
             for name, windows in closed.items():
+                if name.startswith(COLLECTIVE):
+                    continue  # once this process has died, nobody waits for it
                 promise = view.streams[name]
                 self._journal.add_stream(name, promise.every, self._streams[name].table)
                 places[name] = self._journal.add(name, windows)
@@ -211,26 +256,40 @@ class Streams:
         Args:
             positions: on rank 0, the labels through which all is written.
         """
-        self.collect()
-        view = self._view
-        streams = {}
-        for name, promise in view.streams.items():
-            windows = self._backlogs[name].next(self._journal)
-            streams[name] = Offered(
-                promise.every,
-                promise.pace,
-                promise.watermark,
-                promise.idle,
-                windows,
-                self._streams[name].table,
-                promise.latest,
-            )
-        waiting = {ticket.stream: view.streams[ticket.stream].watermark for ticket in view.waiting}
+        with self._collecting:  # the spooler stays away from the backlogs meanwhile
+            view = self._collect(offering=True)
+            waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
+            streams = {
+                name: self._called(name, promise, waiting.get(name))
+                if name.startswith(COLLECTIVE)
+                else self._offer(
+                    name, promise, promise.watermark, self._backlogs[name].next(self._journal)
+                )
+                for name, promise in view.streams.items()
+            }
         return Offer(streams, view.promised, view.closed, waiting, positions)
+
+    def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
+        """What this rank brings to a collective call: the window of that call and no other.
+
+        Nothing is promised, so that only what all ranks wait for is reduced.
+        """
+        windows = self._backlogs[name].only(None if mark is None else mark - 1)
+        watermark = promise.watermark if promise.watermark >= NEVER else 0
+        return self._offer(name, promise, watermark, windows)
+
+    def _offer(
+        self, name: str, promise: _Promise, watermark: int, windows: Mapping[int, Window]
+    ) -> Offered:
+        table = self._streams[name].table
+        return Offered(
+            promise.every, promise.pace, watermark, promise.idle, windows, table, promise.latest
+        )
 
     def settle(self, outcome: Outcome, schema: Schema) -> None:
         """Take in what a round came to: what is reduced, committed, set aside and promised."""
         with self._consuming:
+            self._held = False
             self._agreed = {stream.name: stream for stream in schema}
             for row in outcome.rows:
                 backlog = self._backlogs.get(row.stream.name)
@@ -261,15 +320,36 @@ class Streams:
         """Whether the logger was closed, as far as events have been taken in."""
         return self._closed
 
+    def open_windows(self) -> dict[str, Window]:
+        """What is open, folded, as of the latest flush; it stays open."""
+        with self._consuming:
+            found = {n: stream.folded(self._flushed) for n, stream in self._streams.items()}
+            return {name: window for name, window in found.items() if window is not None}
+
     @property
     def spooling(self) -> bool:
         """Whether closed windows are on disk."""
         return self._journal is not None
 
-    @property
-    def offered(self) -> list[Ticket]:
-        """The calls that waited when the round under way began."""
-        return self._view.waiting
+    def take(self, arrived: Container[str]) -> list[Ticket]:
+        """The calls that waited when the round began and for whose streams it was the last one."""
+        with self._consuming:
+            taken = [t for t in self.waiting if t in self._offered and t.stream in arrived]
+            return self._take(taken)
+
+    def break_off(self) -> list[Ticket]:
+        """All calls that wait: the round that they waited for came to nothing."""
+        with self._consuming:
+            self._held = False
+        self.collect()
+        with self._consuming:
+            return self._take(list(self.waiting))
+
+    def _take(self, tickets: list[Ticket]) -> list[Ticket]:
+        for ticket in tickets:
+            ticket.taken = True
+            self.waiting.remove(ticket)
+        return tickets
 
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
@@ -290,17 +370,13 @@ class Streams:
 
     # --- events ---
 
-    def _consume(self, wait: bool) -> None:
-        with self._consuming:
-            self._consume_events(wait)
-
     def _consume_events(self, wait: bool) -> None:
         """Apply the events so far, in order; those behind one that is still on a device wait.
 
         Args:
             wait: wait for transfers from a device that are under way.
         """
-        while self.events:
+        while self.events and not self._held:
             event = self.events[0]
             if isinstance(event, Logged) and event.snapshot is not None:
                 snapshot = event.snapshot
@@ -309,22 +385,36 @@ class Streams:
                 self._errors += land(snapshot)
             self.events.popleft()
             self._apply(event)
+            self._used = event.now
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
             stream = self._streams[event.stream]
+            if stream.every is None and stream.idle:
+                # an evaluation begins where the logger was last used, not at the previous one
+                stream.begin(self._used)
             if stream.every is not None:
                 self._note_pace(stream, event.step, event.own_step)
             stream.log(event.step, event.snapshot, event.now)
             if not event.stream and event.step is not None:
                 self._reached = max(self._reached, event.step)
         elif isinstance(event, Flushed):
-            stream = self._streams[event.stream]
+            stream, step = self._streams[event.stream], event.step
             if stream.every is None:
-                self._note_pace(stream, event.step, own=False)
-            stream.flush(event.step, event.now)
-            if event.ticket is not None:
+                self._note_pace(stream, step, own=False)
+            if event.stream.startswith(COLLECTIVE):
+                step = max(step, first_step(stream.watermark))  # calls come after each other
+            self._flushed = event.now
+            stream.flush(step, event.now)
+            if event.ticket is not None and not event.ticket.withdrawn:
                 self.waiting.append(event.ticket)
+        elif isinstance(event, Restored):
+            stream = self._streams[event.stream]
+            saved = event.saved
+            window = restored_window(saved, stream.table, event.topology, event.now)
+            stream.restore(saved["watermark"], saved["latest"], window)
+            if not event.stream:
+                self._reached = max(self._reached, saved["latest"])
         elif isinstance(event, Opened):
             promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(

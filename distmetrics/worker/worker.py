@@ -18,6 +18,7 @@ from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
 from distmetrics.window.stream import NEVER
+from distmetrics.worker.checkpoint import STATE, capture
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
@@ -65,6 +66,7 @@ class Worker:
             or an error to raise.
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
+        idle: seconds between rounds in which nothing waits, at most; less than the others wait.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Worker:
         tell: Callable[[str | DistmetricsError], None],
         attempt: int = 0,
         raise_lost: bool = False,
+        idle: float = IDLE,
     ) -> None:
         self.results = Results(topology)
         self.rounds = 0
@@ -87,6 +90,7 @@ class Worker:
         self._tell = tell
         self._attempt = attempt
         self._raise_lost = raise_lost
+        self._idle = idle
         self._latest: list[int] = []
         self._schema = Schema()
         self._positions: dict[str, int] = {}
@@ -160,6 +164,10 @@ class Worker:
             self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)
         self._serve(outcome)
+        if STATE in outcome.arrived and not outcome.more:
+            opens = self._streams.open_windows()
+            state = yield from capture(offer, opens, self._schema, self.results, self._topology)
+            self._serve_state(state, outcome)
         return outcome
 
     def _commit(self, writer: Writer, rows: list[Row], reduced: list[Reduced]) -> None:
@@ -187,23 +195,29 @@ class Worker:
 
     def _serve(self, outcome: Outcome) -> None:
         """Give the waiting calls what they wait for."""
-        waiting, offered = self._streams.waiting, self._streams.offered
-        for ticket in list(waiting):
+        for ticket in list(self._streams.waiting):
             ticket.absent = {
                 rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
             }
-            if ticket in offered and ticket.stream in outcome.arrived:
-                if self._writer is not None:
-                    self._writer.drain(SETTLING)
-                waiting.remove(ticket)
-                ticket.values = self.results.last(ticket.stream)
-                ticket.reached = outcome.raised[ticket.stream]
-                ticket.done.set()
+        for ticket in self._streams.take(outcome.arrived - {STATE}):
+            if self._writer is not None:
+                self._writer.drain(SETTLING)
+            ticket.reached = outcome.raised[ticket.stream]
+            called = ticket.stream.startswith(COLLECTIVE)
+            label = ticket.reached - 1 if called else None  # of this call and no other
+            ticket.values = self.results.last(ticket.stream, label)
+            ticket.done.set()
+
+    def _serve_state(self, state: dict[str, Any], outcome: Outcome) -> None:
+        for ticket in self._streams.take({STATE}):
+            ticket.values = state
+            ticket.reached = outcome.raised[STATE]
+            ticket.done.set()
 
     def _pause(self, outcome: Outcome) -> None:
         if outcome.more or self._streams.waiting or self._streams.closed:
             return  # a closed rank's next round begins when the others' does
-        self._wake.wait(GATHERING if self._streams.backlog() else IDLE)
+        self._wake.wait(min(GATHERING, self._idle) if self._streams.backlog() else self._idle)
 
     # --- peers that vanish ---
 
@@ -270,9 +284,7 @@ class Worker:
         self._streams.rewind(told[0]["positions"])
 
     def _release(self, error: Exception) -> None:
-        self._streams.collect()
-        for ticket in list(self._streams.waiting):
-            self._streams.waiting.remove(ticket)
+        for ticket in self._streams.break_off():
             ticket.error = error
             ticket.done.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -50,6 +51,7 @@ class Writer:
             else:
                 self._isolated[name] = IsolatedSink(sink, report, name=name, capacity=CAPACITY)
         self._opened = False
+        self._opening = threading.Lock()
         self._failed: set[str] = set()
         names = [*self._direct, *([] if self._log is None else [LOG])]
         self._written = dict.fromkeys(names, 0)
@@ -63,10 +65,13 @@ class Writer:
         return not self._unwritten
 
     def open(self, first: Record | None = None) -> None:
-        """Open the sinks, once; they open at the first record."""
-        if self._opened:
-            return
-        self._opened = True
+        """Open the sinks, once; they open at the first record, or when a handle is asked for."""
+        with self._opening:  # the worker writes only to what is open
+            if not self._opened:
+                self._open(first)
+                self._opened = True
+
+    def _open(self, first: Record | None) -> None:
         run = self._run
         if run.attempt and first is not None:
             run = replace(run, resumed_from=first.first_step)

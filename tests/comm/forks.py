@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import random
 import socket
 import sys
 import time
@@ -16,11 +17,15 @@ from typing import Any
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody used a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody uses, below those that systems give to clients."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 20_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
 
 
 def by_hand(world_size: int, port: int | None = None, **more: str) -> list[dict[str, str]]:

@@ -54,7 +54,7 @@ def test_a_run_leaves_equal_values_in_every_file(nproc: int, tmp_path: Path) -> 
     assert list((run_dir / "wandb").rglob("*.wandb"))
     assert (run_dir / "model.pt").exists()
     assert "run/tensorboard" in output
-    assert "wandb sync run/wandb/" in output.replace(f"{Path(sys.executable).parent}/", "")
+    assert " sync run/wandb/" in output
 
 
 @pytest.mark.heavy

@@ -1,0 +1,113 @@
+"""What has been reduced so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distmetrics.exchange.message import Row
+from distmetrics.exchange.schema import COLLECTIVE, prefix_of
+from distmetrics.exchange.topology import Topology
+from distmetrics.record import Value
+from distmetrics.reduced.batch import Layout, batches
+from distmetrics.reduced.row import Reduced, row_state
+from distmetrics.reductions import State
+
+
+class Results:
+    """What has been reduced so far, the same on every rank.
+
+    Args:
+        topology: which ranks are replicas.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._totals: dict[str, dict[str, State]] = {}
+        self._latest: dict[str, dict[str, Reduced]] = {}
+        self._last: dict[str, Reduced] = {}
+        self._labels: dict[str, int] = {}
+        self._layouts: dict[str, Layout] = {}
+
+    def add(self, rows: Iterable[Row]) -> list[Reduced]:
+        """Take in the rows of a round, in order; those that hold anything.
+
+        Rows that come again, since a round was broken off, do not count twice in running totals.
+        """
+        added = []
+        seen = dict(self._labels)
+        for batch in batches(rows, self._layouts):
+            logged = np.flatnonzero(batch.present.any(axis=1)).tolist()
+            for index, row in enumerate(batch.rows):
+                name = row.stream.name
+                self._labels[name] = max(row.label, seen.get(name, -1))
+                if index not in logged:
+                    continue
+                again = row.label <= seen.get(name, -1)
+                totals = self._running(row, batch.layout, again)
+                reduced = Reduced(batch, index, self._topology, totals)
+                self._last[name] = reduced
+                self._note_latest(reduced, batch.layout, batch.valued[index])
+                added.append(reduced)
+        return added
+
+    def totals(self, stream: str) -> dict[str, Any]:
+        """The running totals of a stream, as plain values."""
+        return {key: state.to_plain() for key, state in self._totals.get(stream, {}).items()}
+
+    def last(self, stream: str, label: int | None = None) -> dict[str, Value]:
+        """The values of the stream's last row; empty before the first, or if not of this label."""
+        reduced = self._last.get(stream)
+        if reduced is None or (label is not None and reduced.row.label != label):
+            return {}
+        return dict(reduced.values)
+
+    def latest(self, prefix: str) -> dict[str, Value]:
+        """The latest value of every key that begins with the prefix."""
+        found: dict[str, Value] = {}
+        for stream, keys in list(self._latest.items()):
+            if stream.startswith(COLLECTIVE):
+                continue
+            name = prefix_of(stream)
+            for reduced in dict.fromkeys(list(keys.values())):
+                found |= {
+                    key: value
+                    for key, value in reduced.values.items()
+                    if key.startswith(prefix) and _owner(keys, key[len(name) :]) is reduced
+                }
+        return found
+
+    def continue_from(self, stream: str, label: int, totals: Mapping[str, State]) -> None:
+        """Go on after rows that were reduced before: their last label, and their totals."""
+        self._labels[stream] = label
+        self._totals[stream] = dict(totals)
+
+    def _running(self, row: Row, layout: Layout, again: bool) -> dict[str, State]:
+        """The running totals up to this row, to which it is added unless it comes again."""
+        cumulative = [key for key in layout.cumulative if row.counters[key.index].any()]
+        if not cumulative:
+            return {}
+        totals = self._totals.setdefault(row.stream.name, {})
+        for key in cumulative:
+            if again and key.name in totals:
+                continue
+            state = row_state(row, key)
+            before = totals.get(key.name)
+            totals[key.name] = state if before is None else before.merged(state)
+        return {key.name: totals[key.name] for key in cumulative}
+
+    def _note_latest(self, reduced: Reduced, layout: Layout, valued: NDArray[np.bool_]) -> None:
+        latest = self._latest.setdefault(reduced.row.stream.name, {})
+        names = [layout.keys[index].name for index in np.flatnonzero(valued).tolist()]
+        if reduced.row.late is not None:
+            step = reduced.step
+            names = [name for name in names if name not in latest or latest[name].step <= step]
+        latest.update(dict.fromkeys(names, reduced))
+
+
+def _owner(keys: Mapping[str, Reduced], name: str) -> Reduced | None:
+    """The row that has the latest value of a key, or of what is said beside it."""
+    return keys.get(name) or keys.get(name.removesuffix("/nonfinite"))
