@@ -31,6 +31,7 @@ _CLOCK = re.compile(
 )
 _EXACT_FLOAT32 = 2.0**24
 _BIASED = 6.0
+_BY_CHANCE = 5
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,8 @@ def _drift(aligned: Aligned, when: pattern.Onset, context: Context) -> _Finding 
             f"equal for the first {when.equal} steps, then single samples count differently while "
             "the training drifts",
         )
+    if when.discrete and when.equal < _BY_CHANCE and when.growth < 3:
+        return None  # ratios of small counts can be equal at first by chance
     steps = "step" if when.equal == 1 else "steps"
     enough = aligned.count >= 4 and when.equal < aligned.count
     if not enough or when.returns:

@@ -237,7 +237,7 @@ FAULTY: dict[str, tuple[str, Formula]] = {
     "integer-floored weight": ("weighting", each(_floored)),
     "padded accuracy": (
         "weighting",
-        each(lambda batch, size: float(np.mean(padded(batch, size).correct))),
+        each(lambda batch, size: float(np.mean(padded(batch, size).correct)), drifts=False),
     ),
     "padded count": (
         "weighting",
@@ -246,7 +246,7 @@ FAULTY: dict[str, tuple[str, Formula]] = {
     "rank 0's loss": ("rank_local", each(lambda batch, size: mean(parts(batch, size)[0]))),
     "rank 0's accuracy": (
         "rank_local",
-        each(lambda batch, size: float(np.mean(parts(batch, size)[0].correct))),
+        each(lambda batch, size: float(np.mean(parts(batch, size)[0].correct)), drifts=False),
     ),
 }
 """The same for faults."""
