@@ -30,6 +30,8 @@ class Record:
         logger: the child's name, None for the logger itself.
         late: True for a step that was logged after its window had been closed.
         missing_ranks: ranks whose part could not be had.
+        repeat: how many windows before this one ended at the same step.
+        exact: the exact state of running totals that are no integers, for whoever continues them.
     """
 
     step: int
@@ -42,6 +44,8 @@ class Record:
     logger: str | None = None
     late: bool = False
     missing_ranks: tuple[int, ...] = field(default=())
+    repeat: int = 0
+    exact: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The record as one line of strict JSON; non-finite numbers become strings.
@@ -62,7 +66,11 @@ class Record:
             row["late"] = True
         if self.missing_ranks:
             row["missing_ranks"] = list(self.missing_ranks)
+        if self.repeat:
+            row["repeat"] = self.repeat
         row["values"] = self.values
+        if self.exact:
+            row["exact"] = self.exact
         try:
             return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(", ", ": "))
         except ValueError:
@@ -91,6 +99,8 @@ class Record:
                 logger=row.get("logger"),
                 late=row.get("late", False),
                 missing_ranks=tuple(row.get("missing_ranks", ())),
+                repeat=row.get("repeat", 0),
+                exact=row.get("exact", {}),
             )
         except KeyError as missing:
             raise ValueError(f"not a record: it lacks {missing}: {line[:80]!r}") from None
@@ -99,7 +109,7 @@ class Record:
 def _strict(value: Any) -> Any:
     """`value` with every non-finite float replaced by its name."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {key: _strict(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

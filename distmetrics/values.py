@@ -6,7 +6,7 @@ here so that a wrong one is an error at the call, with its key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from distmetrics import reductions
-from distmetrics.errors import InvalidType, InvalidValue
+from distmetrics.errors import DistmetricsError, InvalidType, InvalidValue
 from distmetrics.reductions import Reduction
+from distmetrics.registry.keys import checked_key, shown
 
 Flat = NDArray[Any] | torch.Tensor
 """Contributions as a one-dimensional array, or tensor where they live on a device."""
@@ -130,50 +131,77 @@ class Same(Tagged):
         super().__init__(value, None, reductions.same())
 
 
-def flatten(outputs: Mapping[str, Any]) -> dict[str, Any]:
+Refuse = Callable[[str, DistmetricsError], object]
+"""Receives what is left out of a call, by key, and why; it may raise the error."""
+
+
+def raise_at_once(key: str, error: DistmetricsError) -> None:
+    """The strictest `Refuse`."""
+    raise error
+
+
+def flatten(outputs: object, refuse: Refuse = raise_at_once) -> dict[str, Any]:
     """The outputs with nested dicts joined by ``/``; absent values (None) are left out.
 
     Raises:
         InvalidType: `outputs` is no mapping, or a key is no string.
-        InvalidValue: a key is empty, or two ways lead to the same key.
+        InvalidValue: a text that is no key, or two ways that lead to the same key.
     """
     if not isinstance(outputs, Mapping):
-        raise InvalidType(
-            f"log takes a dict of key to value, not {type(outputs).__name__}; "
-            'write log({"loss": loss})'
+        refuse(
+            "outputs",
+            InvalidType(
+                f"log takes a dict of key to value, not {shown(outputs)}; "
+                'write log({"loss": loss})'
+            ),
         )
+        return {}
     flat: dict[str, Any] = {}
-    for key, value in _walk(outputs, ""):
+    for key, value in _walk(outputs, "", refuse):
         if key in flat:
-            raise InvalidValue(
+            error = InvalidValue(
                 f"key {key!r} comes twice in one call, as itself and through a nested dict; "
                 "rename one of them"
             )
-        flat[key] = value
+            refuse(key, error)
+        else:
+            flat[key] = value
     return {key: value for key, value in flat.items() if value is not None}
 
 
-def _walk(outputs: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+def _walk(outputs: Mapping[str, Any], prefix: str, refuse: Refuse) -> Iterable[tuple[str, Any]]:
+    within = f"log: in {prefix!r}" if prefix else "log"
     for key, value in outputs.items():
-        if not isinstance(key, str):
-            raise InvalidType(f"key {key!r} is a {type(key).__name__}; keys are strings")
-        if not key:
-            raise InvalidValue(f"an empty key (in {prefix or 'outputs'!r}); keys are not empty")
+        try:
+            text = prefix + checked_key(key, within)
+        except (InvalidType, InvalidValue) as error:
+            refuse(prefix + str(key), error)
+            continue
         if isinstance(value, Mapping):
-            yield from _walk(value, f"{prefix}{key}/")
+            yield from _walk(value, f"{text}/", refuse)
         else:
-            yield prefix + key, value
+            yield text, value
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether an unregistered value is one number, hence taken as an average."""
+    """Whether an unregistered value is one number, hence logged by default."""
     if isinstance(value, bool | int | float):
         return True
     if isinstance(value, torch.Tensor):
-        return value.numel() == 1 and value.layout is torch.strided and not value.is_complex()
+        return _is_plain(value) and not value.is_meta and value.numel() == 1
     if isinstance(value, np.ndarray | np.generic):
         return value.size == 1 and value.dtype.kind in "biuf"
     return False
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a dense array of real numbers."""
+    return (
+        tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.is_quantized
+        and not tensor.is_complex()
+    )
 
 
 def to_flat(key: str, value: Any, role: str = "value") -> tuple[Flat, tuple[int, ...]]:
@@ -189,16 +217,23 @@ def to_flat(key: str, value: Any, role: str = "value") -> tuple[Flat, tuple[int,
         return _array(key, np.asarray(value), role), ()
     if isinstance(value, torch.Tensor):
         return _tensor(key, value, role)
+    if isinstance(value, np.ma.MaskedArray):
+        raise _wrong(key, role, "a masked array (pass value.compressed(), or weights of 0)")
     if isinstance(value, np.ndarray):
-        return _array(key, value, role), value.shape
+        return _array(key, np.asarray(value), role), value.shape
     if isinstance(value, list | tuple):
-        if not all(isinstance(part, bool | int | float | np.number | np.bool_) for part in value):
-            raise _wrong(key, role, f"a {type(value).__name__} that holds more than numbers")
-        array = np.asarray(value) if value else np.zeros(0)
-        if array.dtype.kind == "f" and all(isinstance(part, int) for part in value):
-            array = np.array(value, dtype=object)  # NumPy took float64 for want of a wide integer
-        return _array(key, array, role), array.shape
-    raise _wrong(key, role, f"{type(value).__name__} {str(value)[:60]!r}")
+        return _array(key, _listed(key, value, role), role), (len(value),)
+    raise _wrong(key, role, shown(value))
+
+
+def _listed(key: str, value: list[Any] | tuple[Any, ...], role: str) -> NDArray[Any]:
+    """The numbers of a list; integers stay exact, however large."""
+    if not all(isinstance(part, bool | int | float | np.number | np.bool_) for part in value):
+        raise _wrong(key, role, f"a {type(value).__name__} that holds more than numbers")
+    array = np.asarray(value, None if value else np.float64)
+    if array.dtype.kind == "f" and all(isinstance(part, int | np.integer) for part in value):
+        return np.array([int(part) for part in value], object)  # a wide integer among them
+    return array
 
 
 def _array(key: str, array: NDArray[Any], role: str) -> NDArray[Any]:
@@ -216,20 +251,30 @@ def _array(key: str, array: NDArray[Any], role: str) -> NDArray[Any]:
 def _tensor(key: str, tensor: torch.Tensor, role: str) -> tuple[Flat, tuple[int, ...]]:
     if type(tensor).__name__ == "DTensor":
         tensor = _replicated(key, tensor, role)
-    if tensor.is_complex() or tensor.is_quantized or tensor.layout is not torch.strided:
-        raise _wrong(key, role, f"a tensor of dtype {tensor.dtype} and layout {tensor.layout}")
-    if tensor.device.type == "meta":
+    if not _is_plain(tensor):
+        kind = "a nested tensor" if tensor.is_nested else f"a tensor with {tensor.layout}"
+        raise _wrong(key, role, f"{kind} and {tensor.dtype}")
+    if tensor.is_meta:
         raise _wrong(key, role, "a meta tensor, which has no data")
     if tensor.numel() > MAX_ELEMENTS:
         raise _too_large(key, role, tensor.numel())
     shape = tuple(tensor.shape)
+    try:
+        return _copied(tensor), shape
+    except (RuntimeError, TypeError) as error:
+        # a dtype that holds no numbers, or a tensor of a transformation, which has no data
+        raise _wrong(key, role, f"a {type(tensor).__name__} of {tensor.dtype} ({error})") from error
+
+
+def _copied(tensor: torch.Tensor) -> Flat:
     with torch.no_grad():
-        flat = tensor.detach().reshape(-1)
+        flat = tensor.detach().reshape(-1).resolve_neg()
         if flat.dtype.is_floating_point and flat.dtype not in (torch.float32, torch.float64):
             flat = flat.float()
         if flat.device.type != "cpu":
-            return flat.clone(), shape
-        return flat.numpy().copy(), shape
+            return flat.clone()
+        copied: NDArray[Any] = flat.numpy().copy()
+        return copied
 
 
 def _replicated(key: str, tensor: Any, role: str) -> torch.Tensor:

@@ -11,6 +11,8 @@ from distmetrics.errors import DistmetricsError
 
 COMMANDS = {
     "demo": "distmetrics.cli.demo:demo",
+    "merge": "distmetrics.cli.merge:merge",
+    "replay": "distmetrics.cli.replay:replay",
 }
 """Name of a command to where it stands, as ``module:attribute``."""
 

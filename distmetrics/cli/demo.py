@@ -52,7 +52,7 @@ def demo(
     """
     _require_packages()
     run_dir = run_dir or Path("runs") / f"demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     _train(console, run_dir, nproc, epochs)
     if world_sizes is not None:
         _compare(console, run_dir, world_sizes)
@@ -66,7 +66,7 @@ def _train(console: Console, run_dir: Path, nproc: int, epochs: int) -> None:
     )
     console.print(report.last_values_table(report.read_records(run_dir)))
     console.print(f"\nThe files are in {run_dir}:", highlight=False)
-    for path in sorted(run_dir.iterdir()):
+    for path in sorted(path for path in run_dir.iterdir() if not path.name.startswith(".")):
         console.print(f"  {path.name}{'/' if path.is_dir() else ''}", highlight=False)
     console.print("\nTo look at them:")
     for what, command in report.ways_to_look(run_dir).items():

@@ -73,6 +73,11 @@ def is_loopback(host: str) -> bool:
     return bool(addresses) and all(ipaddress.ip_address(each).is_loopback for each in addresses)
 
 
+def resolves(host: str) -> bool:
+    """True if `host` is an address or a name that resolves to one."""
+    return _literal(host) is not None or bool(_lookup(host))
+
+
 def local_address(destination: str) -> str | None:
     """This machine's IPv4 address on the way to `destination`, None if no way leads there.
 
@@ -104,6 +109,12 @@ def interface_of(address: str) -> str | None:
             if socket.inet_ntoa(answer[20:24]) == address:
                 return name
     return None
+
+
+def interface_towards(host: str | None) -> str | None:
+    """The network interface on the way to `host`; None if there is none but the loopback."""
+    here = None if host is None else local_address(resolve_address(host))
+    return None if here is None else interface_of(here)
 
 
 def network_id() -> str:

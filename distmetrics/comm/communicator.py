@@ -18,10 +18,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from distmetrics.errors import PeerLostError, PeerTimeoutError
 
 Int64Array = NDArray[np.int64]
+_POLL = 0.02
+"""Seconds between looks for ranks that connect again."""
 
 
 class Op(enum.Enum):
@@ -59,6 +62,21 @@ class Communicator(Protocol):
         Collective: 2 (lengths, then payloads).
         """
 
+    def regroup(self, patience: float) -> list[int]:
+        """Connect all ranks again after a `PeerLostError`, if they all ask for it in time.
+
+        Args:
+            patience: seconds to wait for them.
+
+        Ranks: all that are left.
+
+        Returns:
+            The ranks that did not ask; empty where all are connected again.
+
+        Raises:
+            PeerLostError: the ranks cannot find each other any more.
+        """
+
     def close(self) -> None:
         """Give up the group; pending collectives of other ranks fail."""
 
@@ -74,6 +92,9 @@ class Single:
 
     def all_gather(self, payload: bytes) -> list[bytes]:
         return [payload]
+
+    def regroup(self, patience: float) -> list[int]:
+        return []
 
     def close(self) -> None:
         """Nothing is held."""
@@ -95,17 +116,17 @@ class Gloo:
     Collective: connects every pair of ranks.
     """
 
-    def __init__(self, store: dist.Store, rank: int, world_size: int, timeout: float) -> None:
+    def __init__(self, store: Store, rank: int, world_size: int, timeout: float) -> None:
         self.rank = rank
         self.world_size = world_size
         self._timeout = timeout
-        self._group: Any = dist.ProcessGroupGloo(
-            store, rank, world_size, timedelta(seconds=timeout)
-        )
+        self._store = store
+        self._epoch = 0
+        self._group: Any = self._connect(PrefixStore("0", store))
 
     def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
         options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.SUM if op is Op.SUM else dist.ReduceOp.MAX
+        options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if op is Op.SUM else dist.ReduceOp.MAX)
         array = np.ascontiguousarray(array)
         self._run(lambda group: group.allreduce([torch.from_numpy(array)], options))
         return array
@@ -126,8 +147,34 @@ class Gloo:
             part[:length].tobytes() for part, length in zip(parts, lengths.tolist(), strict=True)
         ]
 
+    def regroup(self, patience: float) -> list[int]:
+        self._group = None  # closes its connections, so that the others notice
+        store = PrefixStore(str(self._epoch + 1), self._store)
+        keys = [f"alive/{peer}" for peer in range(self.world_size)]
+        deadline = time.monotonic() + patience
+        try:
+            store.set(keys[self.rank], "1")
+            while not store.check(keys):
+                if time.monotonic() >= deadline:
+                    return [peer for peer, key in enumerate(keys) if not store.check([key])]
+                time.sleep(_POLL)
+            self._epoch += 1
+            self._group = self._connect(store)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise PeerLostError(
+                f"rank {self.rank} cannot reach the other ranks to connect again ({reason})"
+            ) from error
+        return []
+
     def close(self) -> None:
         self._group = None
+
+    def _connect(self, store: Store) -> Any:
+        timeout = timedelta(seconds=self._timeout)
+        return dist.ProcessGroupGloo(
+            PrefixStore("gloo", store), self.rank, self.world_size, timeout
+        )
 
     def _run(self, start: Callable[[Any], Any]) -> None:
         began = time.monotonic()
@@ -201,14 +248,14 @@ def connect(
     if dist.get_world_size() == 1:
         return Single()
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    default = dist.distributed_c10d._get_default_store()
-    store = dist.PrefixStore(f"distmetrics/{next(_opened)}", default)
+    default = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - no public way
+    store = PrefixStore(f"distmetrics/{next(_opened)}", default)
     _arrive(store, rank, world_size, start_timeout, notice_after, notice)
-    return Gloo(dist.PrefixStore("gloo", store), rank, world_size, timeout)
+    return Gloo(PrefixStore("group", store), rank, world_size, timeout)
 
 
 def _arrive(
-    store: dist.Store,
+    store: Store,
     rank: int,
     world_size: int,
     start_timeout: float,
@@ -216,7 +263,7 @@ def _arrive(
     notice: Callable[[str], None],
 ) -> None:
     """Wait until every rank has come, naming those that have not."""
-    store.set(f"arrived/{rank}", b"1")
+    store.set(f"arrived/{rank}", "1")
     keys = [f"arrived/{peer}" for peer in range(world_size)]
     began = time.monotonic()
     told = False
@@ -247,7 +294,7 @@ def _arrive(
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
-    """ "rank 3" or "ranks 1, 2 and 5", for messages."""
+    """Ranks as text for messages: "rank 3", "ranks 1, 2 and 5"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = [str(rank) for rank in ranks[:16]]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
 
+from distmetrics.comm.assembly import assemble
 from distmetrics.comm.world import default_group
 
-Maker = Callable[[], dist.ProcessGroup]
 _twins: WeakKeyDictionary[dist.ProcessGroup, dist.ProcessGroup] = WeakKeyDictionary()
-_makers: WeakKeyDictionary[dist.ProcessGroup, Maker] = WeakKeyDictionary()
 
 
 def cpu_group(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup | None:
@@ -28,7 +27,13 @@ def cpu_group(group: dist.ProcessGroup | None = None) -> dist.ProcessGroup | Non
         return group
     twin = _twins.get(group)
     if twin is None:
-        twin = _twins[group] = _makers.get(group, lambda: _gloo_twin(group))()
+        twin = _twins[group] = assemble(
+            PrefixStore("distmetrics/cpu", store_of(group)),
+            f"{group.group_name}/cpu",
+            group.rank(),
+            group.size(),
+            ranks=dist.get_process_group_ranks(group),
+        )
     return twin
 
 
@@ -38,17 +43,7 @@ def has_cpu_backend(group: dist.ProcessGroup) -> bool:
     return any(part.split(":")[0] == "cpu" for part in config.split(","))
 
 
-def set_twin_maker(group: dist.ProcessGroup, maker: Maker) -> None:
-    """Say how to make the CPU side of a group whose ranks PyTorch's registry does not know."""
-    _makers[group] = maker
-
-
-def _gloo_twin(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    made: dist.ProcessGroup
-    if group is default_group():
-        made = dist.new_group(backend="gloo")
-    else:
-        # only the members call this, hence the local synchronization
-        ranks = dist.get_process_group_ranks(group)
-        made = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    return made
+def store_of(group: dist.ProcessGroup) -> Store:
+    """The store of a group: a prefix of its own, where its members can leave keys."""
+    store: Store = dist.distributed_c10d._get_process_group_store(group)  # noqa: SLF001
+    return store

@@ -35,7 +35,8 @@ def open_store(env: LaunchEnv, timeout: float, environ: Mapping[str, str] | None
     if uses_agent_store(variables) and env.sources.get("master_addr") == "MASTER_ADDR":
         # the agent serves the store: a rank that served its own would leave the others waiting
         found = rendezvous("env://", env.rank, env.world_size, timeout=timedelta(seconds=timeout))
-        return next(found)[0]
+        store: Store = next(found)[0]
+        return store
     if env.master_addr is None or env.master_port is None:
         missing = "MASTER_ADDR" if env.master_addr is None else "MASTER_PORT"
         raise LaunchError(
@@ -96,6 +97,15 @@ def serve_or_join(host: str, port: int, serves: bool, timeout: float) -> Store:
                 f"free port ({reason})"
             ) from error
         raise PeerTimeoutError(f"the store at {host}:{port} did not answer ({reason})") from error
+
+
+def is_served(host: str, port: int) -> bool:
+    """True if something listens there."""
+    try:
+        socket.create_connection((bare_host(host), port), timeout=10.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def _await_server(host: str, port: int, timeout: float) -> float:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import PrefixStore, Store
 
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.errors import PeerLostError, PeerTimeoutError
+
+_LINGER = 2.0  # seconds; readers are awake, so that milliseconds are the rule
 
 Notice = Callable[[Sequence[int]], None]
 
@@ -22,7 +25,7 @@ def call_roll(
     *,
     timeout: float,
     purpose: str,
-    payload: bytes = b"",
+    payload: str = "",
     notice_after: float | None = None,
     notice: Notice | None = None,
 ) -> None:
@@ -63,6 +66,8 @@ def call_roll(
             else:
                 store.compare_set("verdict", "", "all")
         verdict = store.get("verdict")
+        if verdict != b"all":
+            linger(store, store.add("count", 0))
     except dist.DistNetworkError as error:
         reason = str(error).splitlines()[0]
         raise PeerLostError(
@@ -77,14 +82,41 @@ def call_roll(
         )
 
 
-def payloads(store: Store, size: int) -> list[bytes]:
+def meeting(store: Store, name: str, rank: int) -> tuple[Store, int]:
+    """A fresh prefix of `store` for this rank's next meeting of this name, and its number.
+
+    The calls are counted in the store itself: a process that was started again, and a store that
+    was, both stay in step with the others.
+    """
+    attempt = store.add(f"{name}/calls/{rank}", 1)
+    return PrefixStore(f"{name}/{attempt}", store), attempt
+
+
+def payloads(store: Store, size: int) -> list[str]:
     """What the ranks left in the meeting of this store, in rank order."""
-    return [bytes(each) for each in store.multi_get([f"at/{rank}" for rank in range(size)])]
+    return [bytes(each).decode() for each in store.multi_get([f"at/{r}" for r in range(size)])]
+
+
+def linger(store: Store, readers: int) -> None:
+    """Count this rank as one that has read, and wait a moment for the other readers.
+
+    Called before a meeting is left for good, by an error or with a group that is made: the process
+    that serves the store may end right after, and the others would see a lost connection.
+    """
+    deadline, pause = time.monotonic() + _LINGER, 0.005
+    try:
+        arrived = store.add("read", 1)
+        while arrived < readers and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.2)
+            arrived = store.add("read", 0)
+    except dist.DistNetworkError:
+        return  # the serving process has seen everybody, and left
 
 
 def dismiss(store: Store, size: int) -> None:
     """Remove the traces of a meeting that everybody has left."""
-    for key in ("count", "verdict", *(f"at/{rank}" for rank in range(size))):
+    for key in ("count", "verdict", "read", *(f"at/{rank}" for rank in range(size))):
         store.delete_key(key)
 
 
@@ -92,9 +124,8 @@ def _wait(store: Store, seconds: float) -> bool:
     """True once the verdict is there, False when time is up."""
     try:
         store.wait(["verdict"], timedelta(seconds=max(0.001, seconds)))
-    except dist.DistNetworkError:
-        raise
-    except (RuntimeError, ValueError):  # how the kinds of store say that time is up
+    except (RuntimeError, ValueError):
+        # how the kinds of store say that time is up; a store that is gone fails here again
         return bool(store.check(["verdict"]))
     return True
 

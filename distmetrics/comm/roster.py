@@ -26,6 +26,7 @@ class Member:
         host: the host name.
         network: a text that the ranks with a common loopback share.
         loopback: its Gloo would listen on the loopback only.
+        interface: the network interface on the way to where the ranks meet.
         devices: a text for each CUDA device that it may use, empty for CPU.
         backend: the backend it was asked to use.
         share: whether ranks may share a device.
@@ -39,6 +40,7 @@ class Member:
     host: str = ""
     network: str = ""
     loopback: bool = False
+    interface: str | None = None
     devices: tuple[str, ...] = ()
     backend: str | None = None
     share: bool = False
@@ -56,19 +58,20 @@ class Member:
             host=socket.gethostname(),
             network=address.network_id(),
             loopback=address.gloo_uses_loopback(),
+            interface=address.interface_towards(env.master_addr),
             devices=() if device == "cpu" else visible_devices(),
             backend=backend,
             share=share,
             device=device,
         )
 
-    def to_bytes(self) -> bytes:
+    def to_json(self) -> str:
         """JSON: what comes from other hosts is data, so nothing is unpickled."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(asdict(self))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Member:
-        """The inverse of `to_bytes`."""
+    def from_json(cls, data: str) -> Member:
+        """The inverse of `to_json`."""
         fields = json.loads(data)
         return cls(**{**fields, "devices": tuple(fields["devices"])})
 

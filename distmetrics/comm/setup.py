@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import threading
@@ -17,19 +16,18 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from distmetrics.comm.address import interface_of, local_address
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.comm.cpu import cpu_group
 from distmetrics.comm.device import Plan, plan_devices
+from distmetrics.comm.groups import make_groups
 from distmetrics.comm.launch import LaunchEnv
-from distmetrics.comm.rendezvous import open_store, reachable_address
-from distmetrics.comm.roll_call import call_roll, payloads
+from distmetrics.comm.rendezvous import open_store
+from distmetrics.comm.roll_call import call_roll, linger, meeting, payloads
 from distmetrics.comm.roster import Member, Nodes, find_nodes
 from distmetrics.comm.world import World, current_world, default_group, set_world
 from distmetrics.errors import DistmetricsWarning, InvalidValue, LaunchError, PeerLostError
 
 _log = logging.getLogger("distmetrics")
-_rounds = itertools.count()  # each set-up of a process meets under keys of its own
 
 _MEETING_TIMEOUT = 600.0  # seconds to wait for all ranks where no timeout is given
 _NOTICE_AFTER = 30.0  # seconds after which absent ranks are named
@@ -82,11 +80,13 @@ def setup_distributed(
     """
     seconds = _seconds(timeout)
     existing = current_world()
-    if existing is not None:
+    if existing is not None and existing.group is not None:
         return _same(existing.env, rank, world_size)
     env = LaunchEnv.detect(
         rank=rank, world_size=world_size, master_addr=master_addr, master_port=master_port
     )
+    if existing is not None and env.world_size == 1:
+        return existing.env
     asked = _device_text(device)
     if default_group() is not None:
         return _adopt(env, backend, asked, share_devices)
@@ -95,18 +95,27 @@ def setup_distributed(
         return _alone(env, me)
     store, members = _meet(env, me, seconds or _MEETING_TIMEOUT)
     nodes, odd = find_nodes(members)
-    plan = plan_devices(members, nodes)
-    odd += plan.notes + _make_gloo_reachable(members, env)
+    try:
+        plan = plan_devices(members, nodes)
+        odd += plan.notes + _make_gloo_reachable(members, env.rank)
+    except LaunchError:
+        linger(store, env.world_size)
+        raise
     here = plan.devices[env.rank]
     if here.type == "cuda":
         torch.cuda.set_device(here)
-    dist.init_process_group(
-        store=PrefixStore("default", store),
-        rank=env.rank,
-        world_size=env.world_size,
-        **group_options(plan, env.rank, seconds),
+    _connect(PrefixStore("default", store), env, group_options(plan, env.rank, seconds))
+    done = _finish(env, nodes, plan, odd)
+    ready = PrefixStore("ready", store)
+    call_roll(
+        ready,
+        env.rank,
+        env.world_size,
+        timeout=seconds or _MEETING_TIMEOUT,
+        purpose="setup_distributed (all ranks have met, and connect to each other)",
     )
-    return _finish(env, nodes, plan, odd)
+    linger(ready, env.world_size)
+    return done
 
 
 def cleanup_distributed(timeout: float = _CLEANUP_TIMEOUT) -> None:
@@ -161,26 +170,39 @@ def _meet(env: LaunchEnv, me: Member, timeout: float) -> tuple[Store, list[Membe
             text = f"setup_distributed waits for {name_ranks(absent)} of {env.world_size}"
             warnings.warn(text, DistmetricsWarning, stacklevel=2)
 
-    prefix, deadline = f"distmetrics/setup/{next(_rounds)}", time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
         left = max(1.0, deadline - time.monotonic())
-        store = PrefixStore(prefix, open_store(env, left))
         try:
+            store, _ = meeting(open_store(env, left), "distmetrics/setup", env.rank)
             call_roll(
                 store,
                 env.rank,
                 env.world_size,
                 timeout=left,
                 purpose="setup_distributed",
-                payload=me.to_bytes(),
+                payload=me.to_json(),
                 notice_after=_NOTICE_AFTER,
                 notice=notice,
             )
-            return store, [Member.from_bytes(data) for data in payloads(store, env.world_size)]
+            return store, [Member.from_json(data) for data in payloads(store, env.world_size)]
         except PeerLostError:
             # the serving rank was still taking down an earlier set-up on this port
             if time.monotonic() >= deadline:
                 raise
+
+
+def _connect(store: Store, env: LaunchEnv, options: dict[str, Any]) -> None:
+    """Make the default group."""
+    try:
+        dist.init_process_group(store=store, rank=env.rank, world_size=env.world_size, **options)
+    except RuntimeError as error:
+        raise PeerLostError(
+            f"all {env.world_size} ranks met at {env.master_addr}:{env.master_port}, but could not "
+            "connect to each other: is a firewall between the hosts, or has one several networks "
+            "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME name the interface)? "
+            f"({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _alone(env: LaunchEnv, me: Member) -> LaunchEnv:
@@ -203,8 +225,8 @@ def _adopt(env: LaunchEnv, backend: str | None, device: str | None, share: bool)
         env = replace(env, sources={**env.sources, **place})
     me = Member.here(env, backend, device, share)
     gathered: list[Any] = [None] * world_size
-    dist.all_gather_object(gathered, me.to_bytes(), group=helper)
-    members = [Member.from_bytes(data) for data in gathered]
+    dist.all_gather_object(gathered, me.to_json(), group=helper)
+    members = [Member.from_json(data) for data in gathered]
     nodes, odd = find_nodes(members)
     here = torch.device("cpu")
     if "nccl" in dist.get_backend_config(group):
@@ -234,22 +256,6 @@ def _finish(env: LaunchEnv, nodes: Nodes, plan: Plan, odd: Sequence[str]) -> Lau
     return env
 
 
-def make_groups(
-    groups: Sequence[Sequence[int]], rank: int, backend: str | None = None
-) -> dist.ProcessGroup | None:
-    """The group among `groups` that holds `rank`; every rank makes all of them, in this order.
-
-    Ranks: all of the default group.
-    Collective: connects the ranks of each group.
-    """
-    mine: dist.ProcessGroup | None = None
-    for ranks in groups:
-        made = dist.new_group(list(ranks), backend=backend)
-        if rank in ranks:
-            mine = made
-    return mine
-
-
 def describe(world: World, backend: str) -> str:
     """One line on what was found and from where."""
     env = world.env
@@ -267,28 +273,28 @@ def describe(world: World, backend: str) -> str:
     )
 
 
-def _make_gloo_reachable(members: Sequence[Member], env: LaunchEnv) -> tuple[str, ...]:
+def _make_gloo_reachable(members: Sequence[Member], rank: int) -> tuple[str, ...]:
     """Name the network interface for Gloo where host names resolve to the loopback.
 
     Gloo listens at the address of the host's name. Where /etc/hosts maps that to 127.0.0.1 and
     ranks live on several machines, they would fail to connect, with a message that does not say
     why.
     """
-    lost = [member.rank for member in members if member.loopback]
+    lost = [member for member in members if member.loopback]
     if not lost or len({member.network for member in members}) == 1:
         return ()
-    if members[env.rank].loopback:
-        address = local_address(reachable_address(env.master_addr or ""))
-        interface = interface_of(address) if address else None
-        if interface is None:
+    for member in lost:
+        if member.interface is None:
             raise LaunchError(
-                f"the name of this host ({members[env.rank].host}) resolves to the loopback, where "
-                "other hosts cannot reach Gloo: set GLOO_SOCKET_IFNAME to the interface that "
+                f"the name of rank {member.rank}'s host ({member.host}) resolves to the loopback, "
+                "where other hosts cannot reach Gloo: set GLOO_SOCKET_IFNAME to the interface that "
                 "leads to them, or correct /etc/hosts"
             )
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
+    if members[rank].loopback:
+        os.environ["GLOO_SOCKET_IFNAME"] = str(members[rank].interface)
+    ranks = name_ranks([member.rank for member in lost])
     note = (
-        f"the host names of {name_ranks(lost)} resolve to the loopback: GLOO_SOCKET_IFNAME is set "
+        f"the host names of {ranks} resolve to the loopback: GLOO_SOCKET_IFNAME is set "
         "there to the interface that leads to MASTER_ADDR; correct /etc/hosts to do without"
     )
     return (note,)

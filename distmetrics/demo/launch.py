@@ -15,7 +15,7 @@ import psutil
 
 from distmetrics.errors import DistmetricsError
 
-GRACE = 5.0
+GRACE = 3.0
 """Seconds that processes get to leave by themselves before they are killed."""
 
 

@@ -64,7 +64,7 @@ def world_size_table(
     table = Table(title="one evaluation at each world size", title_justify="left")
     table.add_column("key")
     for world_size in runs:
-        table.add_column(_ranks(world_size), justify="right")
+        table.add_column(_ranks(world_size), justify="right", overflow="fold")
     table.add_column("")
     differing = []
     for key in keys:

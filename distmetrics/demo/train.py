@@ -51,7 +51,7 @@ def accumulate(
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[MicroBatch], val: dm.Logger, step: int) -> None:
+def evaluate(model: nn.Module, batches: Iterable[MicroBatch], val: dm.Child, step: int) -> None:
     """Logs the held-out samples of this rank; shards may be uneven, nothing is padded."""
     for images, labels in batches:
         val.log(predict(model, images, labels))

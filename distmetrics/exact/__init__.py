@@ -9,7 +9,8 @@ The parts, in the order of the data:
 
 - `product`, `exact_terms`: what is added for weighted sums and sums of squares;
 - `Limbs`, `zeros`, `add`, `merge`, `take`, `normalize`, `dense`: blocks of sums;
-- `decode`, `to_float`, `to_int`, `quotient`, `root_of_ratio`: reading the sums back;
+- `decode`, `to_float`, `to_int`, `quotient`, `root_of_ratio`: reading the sums back, and
+  `to_floats`, `to_int64s` for many of them at once;
 - `order_image`, `from_order_image`: integers for maxima of floats.
 
 Nothing here knows of torch or of process groups.
@@ -18,8 +19,19 @@ Reference: R. M. Neal, *Fast exact summation using small and large superaccumula
 https://arxiv.org/abs/1505.05571 (the small superaccumulator).
 """
 
+from distmetrics.exact.bulk import to_floats, to_int64s
 from distmetrics.exact.encode import BITS, LIMBS, UNIT_LIMB
-from distmetrics.exact.limbs import Limbs, add, decode, dense, merge, normalize, take, zeros
+from distmetrics.exact.limbs import (
+    Limbs,
+    add,
+    decode,
+    dense,
+    from_units,
+    merge,
+    normalize,
+    take,
+    zeros,
+)
 from distmetrics.exact.order import from_order_image, order_image
 from distmetrics.exact.products import exact_terms, product
 from distmetrics.exact.rounding import quotient, root_of_ratio, to_float, to_int
@@ -34,6 +46,7 @@ __all__ = [
     "dense",
     "exact_terms",
     "from_order_image",
+    "from_units",
     "merge",
     "normalize",
     "order_image",
@@ -42,6 +55,8 @@ __all__ = [
     "root_of_ratio",
     "take",
     "to_float",
+    "to_floats",
     "to_int",
+    "to_int64s",
     "zeros",
 ]

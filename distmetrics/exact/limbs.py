@@ -9,6 +9,7 @@ a block keeps an upper bound of its digits and normalizes itself before they cou
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -210,7 +211,7 @@ def merge(into: Limbs, other: Limbs) -> None:
         raise InvalidValue(f"blocks of {into.rows} and {other.rows} rows cannot be merged")
     if not other.digits.size:
         return
-    if other.bound > _MOST - _NORMAL:
+    if other.bound > _MOST:
         other = Limbs(other.lo, other.digits.copy(), other.bound)
         normalize(other)
     if into.bound + other.bound > _MOST:
@@ -321,3 +322,23 @@ def _decode_wide(digits: Integers) -> list[int]:
         - offset
         for at in range(0, half, size)
     ]
+
+
+def from_units(units: Sequence[int], lo: int) -> Limbs:
+    """A block of sums whose exact values are given as `decode` gives them.
+
+    Args:
+        units: for each row its value in units of 2**(32*lo - 1088).
+        lo: names the unit.
+
+    >>> decode(from_units([-1, 1 << 40], 34).digits, 34)
+    [-1, 1099511627776]
+    """
+    width = max((unit.bit_length() for unit in units), default=0) // BITS + 1
+    digits = np.zeros((len(units), width), np.int64)
+    for row, unit in enumerate(units):
+        pieces = np.frombuffer(abs(unit).to_bytes(4 * width, "little"), dtype="<u4")
+        digits[row] = pieces if unit >= 0 else -pieces.astype(np.int64)
+    block = Limbs(lo, digits)
+    normalize(block)
+    return block

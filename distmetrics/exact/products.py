@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,12 +77,9 @@ def _mixed_product(integers: Numbers, floats: Numbers) -> Floats:
     else:
         wide = (integers > _EXACT) | (integers < -_EXACT)
         result[~wide] = product(integers[~wide].astype(np.float64), floats[~wide])
-    result[wide] = _each(_wide_product, integers[wide], floats[wide])
+    pairs = zip(integers[wide].tolist(), floats[wide].tolist(), strict=True)
+    result[wide] = [_wide_product(integer, value) for integer, value in pairs]
     return result
-
-
-def _each(fn: Callable[[int, float], float], integers: Numbers, floats: Numbers) -> list[float]:
-    return [fn(i, f) for i, f in zip(integers.tolist(), floats.tolist(), strict=True)]
 
 
 def _wide_product(integer: int, value: float) -> float:

@@ -54,9 +54,14 @@ class Referred:
 
 
 class Declarations:
-    """All declarations by their text, in the order in which the last of each text was made."""
+    """All declarations by their text, in the order in which the last of each text was made.
+
+    Attributes:
+        revision: how often anything was declared.
+    """
 
     def __init__(self) -> None:
+        self.revision = 0
         self._metrics: dict[str, Metric] = {}
         self._matchers: dict[str, Matcher] = {}
         self._index: Index | None = None
@@ -94,6 +99,7 @@ class Declarations:
                 if not metric.exact and metric.pattern not in self._matchers
             }
             self._metrics, self._index = after, None
+            self.revision += 1
 
     def index(self) -> Index:
         """What a look-up needs, as of now."""

@@ -73,6 +73,11 @@ class Registry(Vocabulary):
         """Whether an unregistered key is an error."""
         return self._strict
 
+    @property
+    def revision(self) -> int:
+        """Changes with every declaration, so that what was looked up before is known to be old."""
+        return self._declarations.revision
+
     def __getitem__(self, key: str) -> Metric:
         return self.resolve(key)
 

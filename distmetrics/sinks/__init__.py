@@ -3,6 +3,7 @@
 No back end's package (TensorBoard, W&B) is imported before a sink of its kind is opened.
 """
 
+from distmetrics.sinks.console import ConsoleSink
 from distmetrics.sinks.contract import RecordFunction, Run, Sink
 from distmetrics.sinks.isolated import IsolatedSink, SinkStats
 from distmetrics.sinks.jsonl import JsonlSink
@@ -12,6 +13,7 @@ from distmetrics.sinks.tensorboard import TensorBoardSink
 from distmetrics.sinks.wandb import WandbSink
 
 __all__ = [
+    "ConsoleSink",
     "FunctionSink",
     "IsolatedSink",
     "JsonlSink",

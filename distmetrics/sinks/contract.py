@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from distmetrics.record import Record, Scalar
+from distmetrics.record import Record
 
 if TYPE_CHECKING:
     from distmetrics.registry import Registry
@@ -70,11 +70,3 @@ class Sink(Protocol):
 
 RecordFunction = Callable[[Record], object]
 """The simplest sink: a function that is called with each record."""
-
-
-def scalars(record: Record) -> dict[str, Scalar]:
-    """The record's numbers by key, without its histograms.
-
-    For back ends that draw numbers: each has a kind of its own for histograms.
-    """
-    return {key: value for key, value in record.values.items() if not isinstance(value, dict)}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.record import Record
+from distmetrics.sinks.console import ConsoleSink
 from distmetrics.sinks.contract import RecordFunction, Run, Sink
 from distmetrics.sinks.memory import MemorySink
 from distmetrics.sinks.tensorboard import TensorBoardSink
@@ -18,6 +19,7 @@ JSONL = "jsonl"
 """Accepted among the names and adds nothing: a run directory always has its metrics.jsonl."""
 
 _BY_NAME: dict[str, Callable[[], Sink]] = {
+    "console": ConsoleSink,
     "memory": MemorySink,
     "tensorboard": TensorBoardSink,
     "wandb": WandbSink,
@@ -67,7 +69,7 @@ def make_sinks(
     raises on all of them alike; only rank 0 uses what comes back.
 
     Args:
-        specs: names (``"tensorboard"``, ``"wandb"``, ``"memory"``, ``"jsonl"``), objects of the
+        specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"memory"``, ``"jsonl"``), objects of the
             contract (`distmetrics.sinks.contract.Sink`), and functions that take a record.
         run_dir: the run directory; None for a run that keeps no files.
 
@@ -117,8 +119,8 @@ def _sink(spec: Any) -> Sink:
     if callable(spec):
         return FunctionSink(spec)
     raise InvalidType(
-        f"sinks: {spec!r} is a {type(spec).__name__}; give a name ({_known()}), an object with "
-        "open(run), write(record) and close(), or a function that takes a record"
+        f"sinks: {spec!r} of type {type(spec).__name__} is no sink; give a name ({_known()}), "
+        "an object with open(run), write(record) and close(), or a function that takes a record"
     )
 
 

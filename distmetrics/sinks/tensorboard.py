@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distmetrics.errors import InvalidValue, MissingPackage
-from distmetrics.record import Record, Scalar
-from distmetrics.sinks.contract import Run, scalars
+from distmetrics.record import Record
+from distmetrics.sinks.contract import Run
+from distmetrics.sinks.scalars import scalars
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -33,6 +33,17 @@ class TensorBoardSink:
 
     Args:
         directory: where the event files go, instead of the run directory's ``tensorboard``.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> sink = TensorBoardSink(folder.name)
+        >>> sink.open(Run(directory=None, name="example", registry=None))
+        >>> sink.write(Record(step=9, first_step=0, window=9, time=0.0, values={"loss": 0.25}))
+        >>> sink.close()
+        >>> len(list(Path(folder.name).iterdir()))
+        1
+        >>> folder.cleanup()
     """
 
     name = "tensorboard"
@@ -105,7 +116,7 @@ class TensorBoardSink:
         event = Event(step=record.step, wall_time=record.time)
         add = event.summary.value.add
         for key, value in numbers.items():
-            add(tag=key, simple_value=_as_float(value))
+            add(tag=key, simple_value=value)
         self._event_file().add_event(event)
 
     def close(self) -> None:
@@ -126,11 +137,3 @@ class TensorBoardSink:
                     raise InvalidValue("this TensorBoardSink is not open; call open(run) first")
                 self._events = EventFile(self._directory, self._purge_step)
             return self._events
-
-
-def _as_float(value: Scalar) -> float:
-    """The value as a float; an integer beyond float64's range is infinite."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value)

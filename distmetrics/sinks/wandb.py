@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import warnings
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from distmetrics.errors import DistmetricsWarning, InvalidValue, MissingPackage
 from distmetrics.record import Record, Scalar
-from distmetrics.sinks.contract import Run, scalars
+from distmetrics.sinks.contract import Run
+from distmetrics.sinks.scalars import scalars
 from distmetrics.sinks.wandb_account import has_credentials
+from distmetrics.sinks.wandb_file import await_end
 
 if TYPE_CHECKING:
     import wandb
@@ -59,12 +60,18 @@ class WandbSink:
     ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the end.
 
     Args:
-        mode: ``"online"``, ``"offline"``, ``"disabled"``, ``"shared"``, or None: found out as above.
+        mode: ``"online"``, ``"offline"``, ``"disabled"`` or ``"shared"``; None finds out as above.
         init_timeout: seconds that the server may take to accept the run.
         finish_timeout: seconds that the last upload may take when the sink closes. What is not
             uploaded by then is in the run's files.
         run: an active W&B run of your own to log into. It is not finished by the sink.
         options: passed to `wandb.init`: ``project``, ``entity``, ``name``, ``group``, ``tags``, ...
+
+    Example:
+        >>> import distmetrics as dm
+        >>> digits = dm.sinks.WandbSink("offline", project="digits", tags=["baseline"])
+        >>> digits.name  # to be given to dm.Logger(run_dir=..., sinks=[digits])
+        'wandb'
     """
 
     name = "wandb"
@@ -125,7 +132,7 @@ class WandbSink:
         if self._run is None:
             raise InvalidValue("this WandbSink is not open; call open(run) before it is used")
         axis = "step" if record.logger is None else f"{record.logger}/step"
-        row = {_column(key, axis): _plain(value) for key, value in scalars(record).items()}
+        row = {_column(key, axis): value for key, value in scalars(record).items()}
         self._define(axis, row)
         row["_timestamp"] = record.time
         row[axis] = record.step
@@ -138,10 +145,20 @@ class WandbSink:
         return {} if self._id is None else {"id": self._id}
 
     def close(self) -> None:
-        """Finish the run, unless it is the user's own."""
-        if self._run is not None and self._owns_run:
-            with _environment_restored():
-                self._run.finish()
+        """Finish the run, unless it is the user's own, and wait until its file is complete."""
+        if self._run is None or not self._owns_run:
+            return
+        file = Path(self._run.settings.sync_file)
+        size = file.stat().st_size if file.exists() else None
+        with _environment_restored():
+            self._run.finish()
+        if size is not None and not await_end(file, size, self._finish_timeout):
+            warnings.warn(
+                f"W&B's service has not completed {file} within {self._finish_timeout} s; it goes "
+                "on by itself, and metrics.jsonl has every record",
+                DistmetricsWarning,
+                stacklevel=2,
+            )
 
     def _begin(self, run: Run) -> wandb.Run:
         import wandb
@@ -157,7 +174,7 @@ class WandbSink:
         Path(directory).mkdir(parents=True, exist_ok=True)  # or W&B would use another folder
         resumed = run.state.get("id")
         given = options.pop("id", None) or settings.run_id
-        self._id = str(resumed or given or secrets.token_hex(4))
+        self._id = str(resumed or given or _new_id())
         if resumed:
             options["resume"] = "allow"
         options.setdefault("name", settings.run_name or run.name)
@@ -170,9 +187,12 @@ class WandbSink:
         except wandb.Error as error:
             if mode not in ("online", "shared"):
                 raise
+            # W&B's service holds on to the refused run's id, so this run takes another.
+            self._id = options["id"] = _new_id()
+            options.pop("resume", None)
             warnings.warn(
-                f"W&B did not accept the run ({error}); it is kept offline: upload it with "
-                f"`wandb sync` from {directory}/wandb",
+                f"W&B did not accept the run ({error}); it is kept offline as run {self._id}: "
+                f"upload it with `wandb sync` from {directory}/wandb",
                 DistmetricsWarning,
                 stacklevel=2,
             )
@@ -184,7 +204,7 @@ class WandbSink:
 
         given = options.pop("settings", None) or {}
         if isinstance(given, wandb.Settings):
-            given = given.model_dump(exclude_unset=True)
+            given = {name: getattr(given, name) for name in given.model_fields_set}
         quiet = {
             "silent": True,
             "console": "off",
@@ -195,6 +215,8 @@ class WandbSink:
             "finish_timeout": self._finish_timeout,
             "finish_timeout_raises": False,
         }
+        known = wandb.Settings.model_fields  # older releases have no finish_timeout
+        quiet = {name: value for name, value in quiet.items() if name in known}
         return wandb.Settings(**{**quiet, **given})
 
     def _resolved_mode(self, settings: wandb.Settings) -> Mode:
@@ -227,18 +249,13 @@ def _column(key: str, axis: str) -> str:
     return f"{key}_" if bare == axis or bare in _RESERVED else key
 
 
+def _new_id() -> str:
+    return secrets.token_hex(4)
+
+
 def _escaped(key: str) -> str:
     """The key as a name for `define_metric`, which takes bare dots for a path."""
     return key.replace("\\", "\\\\").replace(".", "\\.")
-
-
-def _plain(value: Scalar) -> Scalar:
-    """The value, an integer beyond float64's range as infinity."""
-    try:
-        float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value)
-    return value
 
 
 @contextmanager

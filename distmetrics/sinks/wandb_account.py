@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+_UPSTREAM = {"api.forge.coreweave.com": "api.wandb.ai", "forge.coreweave.com": "api.wandb.ai"}
+"""W&B's cloud has moved; a key for its old address serves the new one too."""
+
 
 class Account(Protocol):
     """What is read of `wandb.Settings`."""
@@ -32,12 +35,13 @@ def has_credentials(settings: Account) -> bool:
     if settings.api_key or settings.identity_token_file:
         return True
     host = urlsplit(settings.base_url).netloc
+    hosts = {host, _UPSTREAM.get(host, host)}
     for file in _netrc_files():
         try:
-            found = netrc.netrc(str(file)).hosts.get(host)
+            entries = netrc.netrc(str(file)).hosts
         except (OSError, netrc.NetrcParseError):
             continue  # no file, or one that W&B cannot read either
-        if found is not None and found[2]:
+        if any(entries[name][2] for name in hosts & entries.keys()):
             return True
     return False
 

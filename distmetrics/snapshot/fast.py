@@ -7,7 +7,7 @@ thread may take it for milliseconds: one `torch.stack` for each dtype, whatever 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from distmetrics.keys import Key, KeyTable
 from distmetrics.snapshot.plan import Place, Plan, Snapshot, check_weights, make_plan
+from distmetrics.snapshot.table import Key, KeyTable
 
 _dtype_of = operator.attrgetter("dtype")
 _size_of = operator.methodcaller("numel")
@@ -113,15 +113,28 @@ class FastPath:
 
     @classmethod
     def learn(
-        cls, names: tuple[str, ...], values: list[Any], weight: Any, table: KeyTable
+        cls,
+        names: tuple[str, ...],
+        values: list[Any],
+        weight: Any,
+        table: KeyTable,
+        ignored: Container[str] = (),
     ) -> FastPath | None:
-        """The fast path for calls like this one, which went key by key; None where there is none."""
+        """The fast path for calls like this one, which went key by key; None where there is none.
+
+        Args:
+            names: the keys of the call.
+            values: their values.
+            weight: the weight of the call.
+            table: the keys that are logged.
+            ignored: keys that the registry ignores, whatever comes under them.
+        """
         if weight is not None:
             values = [*values, weight]
         kinds = [_kind(value) for value in values]
-        if None in kinds:
+        if any(kind is None for kind in kinds):  # `in` compares, and to NumPy None is float64
             return None
-        used, skipped = _used(names, values, kinds, table, weight is not None)
+        used, skipped = _used(names, values, kinds, table, weight is not None, ignored)
         if used is None or skipped is None:
             return None
         groups: dict[Any, list[int]] = {}
@@ -147,15 +160,20 @@ _Used = list[tuple[Key, int, int | None]]
 
 
 def _used(
-    names: tuple[str, ...], values: list[Any], kinds: list[Any], table: KeyTable, weighted: bool
+    names: tuple[str, ...],
+    values: list[Any],
+    kinds: list[Any],
+    table: KeyTable,
+    weighted: bool,
+    ignored: Container[str],
 ) -> tuple[_Used | None, list[int] | None]:
     """The keys with the positions of their value and weight; and the tensors that are ignored."""
     used: _Used = []
     skipped = []
     for position, name in enumerate(names):
         key = table.get(name)
-        if key is None:
-            if isinstance(values[position], torch.Tensor):
+        if key is None or name in ignored:
+            if isinstance(values[position], torch.Tensor) and name not in ignored:
                 skipped.append(position)
             continue
         if kinds[position] is _OTHER:
@@ -167,6 +185,12 @@ def _used(
             if weight is not None and kinds[weight] is _OTHER:
                 return None, None
         used.append((key, position, weight))
+    for key in table:  # those that are made from others, and take their values
+        if key.reduction.takes in names:
+            position = names.index(key.reduction.takes)
+            if kinds[position] is _OTHER:
+                return None, None
+            used.append((key, position, None))
     return used, skipped
 
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics.errors import InvalidValue
-from distmetrics.keys import Key
 from distmetrics.reductions import Reduction
+from distmetrics.snapshot.table import Key
 
 Array = NDArray[Any]
 Place = tuple[Any, int]
 """The dtype of an array of a snapshot, and a column in it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Route:
     """How columns of one array of a snapshot reach the lanes: one reduction, one dtype.
 
@@ -39,9 +39,9 @@ class Route:
     weight_floats: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """What the arrays of a snapshot hold; equal plans are the same object, so that they batch."""
+    """What the arrays of a snapshot hold. Snapshots of one plan are folded together."""
 
     routes: tuple[Route, ...]
 
@@ -54,7 +54,7 @@ class Snapshot:
         plan: what the arrays hold.
         arrays: one for each dtype, one-dimensional: the columns one after another.
         sizes: for each array the lengths of its columns; None where every column is one number.
-        staged: False while some arrays still wait on a device (see `distmetrics.staging`).
+        staged: False while some arrays still wait on a device (see `distmetrics.snapshot.staging`).
     """
 
     plan: Plan

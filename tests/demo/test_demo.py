@@ -30,7 +30,7 @@ def run_demo(folder: Path, *options: str) -> str:
     return result.stdout
 
 
-@pytest.mark.parametrize("nproc", [1, 2])
+@pytest.mark.parametrize("nproc", [pytest.param(1, marks=pytest.mark.heavy), 2])
 def test_a_run_leaves_equal_values_in_every_file(nproc: int, tmp_path: Path) -> None:
     """Every key of the run is in metrics.jsonl and, as float32, in the event file."""
     output = run_demo(tmp_path, "--nproc", str(nproc), "--epochs", "2")
@@ -54,7 +54,7 @@ def test_a_run_leaves_equal_values_in_every_file(nproc: int, tmp_path: Path) -> 
     assert list((run_dir / "wandb").rglob("*.wandb"))
     assert (run_dir / "model.pt").exists()
     assert "run/tensorboard" in output
-    assert "wandb sync run/wandb/" in output.replace(f"{Path(sys.executable).parent}/", "")
+    assert " sync run/wandb/" in output
 
 
 @pytest.mark.heavy

@@ -65,6 +65,7 @@ def test_integers_of_every_type_are_multiplied(dtype: str) -> None:
     top = {"bool": 1, "object": 2**70}.get(dtype) or int(np.iinfo(dtype).max)
     values = np.array([0, 1, top], dtype)
     assert exact.product(values, values).tolist() == [0, 1, top * top]
+    assert exact.product(values, np.array([0])).tolist() == [0, 0, 0]
     empty = exact.product(values[:0], values[:0])
     assert empty.size == 0
 
@@ -81,6 +82,13 @@ def test_an_integer_by_a_float_is_rounded_once(whole: int, value: float) -> None
         assert result.dtype == np.float64
         assert result[0] == nearest(whole * Fraction(value))
         assert result[1] == 3 * 0.1
+
+
+def test_unsigned_integers_by_floats_are_rounded_once() -> None:
+    """The upper half of uint64 is multiplied exactly, too."""
+    top = 2**64 - 1
+    result = exact.product(np.array([top, 3], np.uint64), np.array([0.1, 0.1]))
+    assert result.tolist() == [nearest(top * Fraction(0.1)), 3 * 0.1]
 
 
 def test_infinities_and_nan_multiply_as_ieee_754_says() -> None:
@@ -158,6 +166,12 @@ def test_terms_are_exact_up_to_the_ends_of_the_range(x: float, w: float | None, 
     terms = exact.exact_terms(np.array([x]), None if w is None else np.array([w]), power)
     expected = Fraction(x) ** power * (1 if w is None else Fraction(w))
     assert total(v for term in terms for v in term.tolist()) == expected
+
+
+def test_terms_of_mixed_types_keep_every_bit() -> None:
+    """A float32 by an integer of 30 bits has one bit more than float64 holds in one term."""
+    terms = exact.exact_terms(np.array([2**24 - 1], np.float32), np.array([2**30 - 1]), 1)
+    assert total(v for term in terms for v in term.tolist()) == (2**24 - 1) * (2**30 - 1)
 
 
 def test_terms_beyond_the_range_are_not_finite() -> None:

@@ -27,7 +27,8 @@ SMALL = st.integers(-(2**70), 2**70)
 @example(units=2**1024 - 2**970, lo=34)  # rounds up to an infinity
 @example(units=2**1024 - 2**970 - 1, lo=34)
 @example(units=-(2**1024), lo=34)
-@example(units=(2**2000 + 1) * 2**13, lo=0)
+@example(units=((2**53 + 1) << 1000) + 1, lo=10)  # a tie but for the last of 1,054 bits
+@example(units=-((2**53 + 1) << 1000) - 1, lo=10)
 def test_a_sum_is_rounded_once_to_the_nearest_float(units: int, lo: int) -> None:
     """Exact sums become the nearest float64, ties to even, subnormals and overflow included."""
     expected = nearest(units * Fraction(2) ** (32 * lo - 1088))
@@ -60,6 +61,8 @@ def test_a_fraction_is_no_integer(units: int) -> None:
 @example(num=0, den=-5)
 @example(num=10**400, den=10**399)
 @example(num=2**1500, den=-1)
+@example(num=(2**53 + 1) * 3**200 + 1, den=3**200)  # just above a tie
+@example(num=(2**53 + 3) * 3**200 - 1, den=3**200)
 def test_a_quotient_of_integers_is_correctly_rounded(num: int, den: int) -> None:
     """Integers of any size divide to the nearest float64; overflow is a signed infinity."""
     result = exact.quotient(num, den)
@@ -138,6 +141,7 @@ def test_a_quotient_never_raises(num: float, den: float, expected: float) -> Non
 @example(num=(2**53 + 1) ** 2, den=1, shift=0)  # ties between two floats
 @example(num=(2**53 + 3) ** 2, den=1, shift=0)
 @example(num=(2**53 + 1) ** 2 + 1, den=1, shift=0)
+@example(num=(2**53 + 1) ** 2 * 3**200 + 1, den=3**200, shift=0)
 @example(num=(2**53 + 1) ** 2 - 1, den=1, shift=0)
 @example(num=2**2000, den=3, shift=0)
 @example(num=1, den=3**900, shift=0)

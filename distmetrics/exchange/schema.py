@@ -1,0 +1,245 @@
+"""What all ranks have agreed on: the streams, their keys, and the place of each key in a message.
+
+A schema changes by exchanged data alone, in the same round on every rank, so that the length of
+every message follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distmetrics import reductions
+from distmetrics.comm.communicator import name_ranks
+from distmetrics.reductions import Reduction
+from distmetrics.registry import Metric
+from distmetrics.snapshot.table import Key, KeyTable
+
+Int64Array = NDArray[np.int64]
+Declaration = dict[str, Any]
+
+
+COLLECTIVE = "\x00"
+"""Begins the names of streams to whose windows every rank contributes by a collective call."""
+
+
+def prefix_of(stream: str) -> str:
+    """What the keys of a stream begin with in a record."""
+    return f"{stream}/" if stream and not stream.startswith(COLLECTIVE) else ""
+
+
+def declare(key: Key) -> Declaration:
+    """What a rank says of a key to the others."""
+    return {
+        "reduction": key.reduction.kind,
+        "params": dict(key.reduction.params),
+        "nonfinite": key.metric.nonfinite,
+        "replicated_over": sorted(key.metric.replicated_over),
+    }
+
+
+def said(declaration: Declaration) -> str:
+    """A declaration for people."""
+    text = str(reductions.make(declaration["reduction"], **declaration["params"]))
+    if declaration["replicated_over"]:
+        text += f" replicated over {', '.join(declaration['replicated_over'])}"
+    return text if declaration["nonfinite"] == "propagate" else f"{text} skipping non-finite values"
+
+
+@dataclass
+class StreamSchema:
+    """What is agreed on a logger or child.
+
+    Attributes:
+        name: the child's name, "" for the logger itself.
+        every: steps of a window; None: one window until a flush.
+        pace: what any rank knows of its steps, as `Pace`.
+        table: the agreed keys; their order is that of the messages.
+        declarations: what was said of each key.
+        aside: keys that were declared in two ways; what is logged under them is left out.
+        warned: keys whose replicas were found to differ.
+    """
+
+    name: str
+    every: int | None
+    pace: int = 0
+    table: KeyTable = field(default_factory=KeyTable)
+    declarations: dict[str, Declaration] = field(default_factory=dict)
+    aside: set[str] = field(default_factory=set)
+    warned: set[str] = field(default_factory=set)
+
+    @property
+    def prefix(self) -> str:
+        """What its keys begin with in a record."""
+        return prefix_of(self.name)
+
+    def unknown(self, table: KeyTable) -> dict[str, Declaration]:
+        """What a rank's table holds that is not agreed, or not as agreed."""
+        found = {}
+        for key in table:
+            if key.name not in self.aside:
+                declaration = declare(key)
+                if self.declarations.get(key.name) != declaration:
+                    found[key.name] = declaration
+        return found
+
+    def add(self, name: str, declaration: Declaration) -> None:
+        """Agree on a key."""
+        reduction: Reduction = reductions.make(declaration["reduction"], **declaration["params"])
+        metric = Metric(
+            name,
+            reduction,
+            nonfinite=declaration["nonfinite"],
+            replicated_over=tuple(declaration["replicated_over"]),
+        )
+        self.table.add(name, metric, reduction)
+        self.declarations[name] = declaration
+
+    def placement(self, table: KeyTable) -> Placement:
+        """Where the state of a rank's keys goes in a message."""
+        return Placement.of(table, self)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Indexes of a rank's own lanes, and of the same keys in the agreed order."""
+
+    keys: tuple[Int64Array, Int64Array]
+    rows: tuple[Int64Array, Int64Array]
+    fields: tuple[Int64Array, Int64Array]
+
+    @classmethod
+    def of(cls, table: KeyTable, schema: StreamSchema) -> Placement:
+        """The placement of the keys that are agreed; others have none."""
+        pairs = []
+        for key in table:
+            agreed = schema.table.get(key.name)
+            if agreed is not None and key.name not in schema.aside:
+                pairs.append((key, agreed))
+
+        def spread(of: Sequence[tuple[int, int, int]]) -> tuple[Int64Array, Int64Array]:
+            mine = [start + i for start, _, count in of for i in range(count)]
+            theirs = [start + i for _, start, count in of for i in range(count)]
+            return np.array(mine, np.int64), np.array(theirs, np.int64)
+
+        return cls(
+            spread([(a.index, b.index, 1) for a, b in pairs]),
+            spread([(a.row, b.row, a.reduction.sums) for a, b in pairs]),
+            spread([(a.field, b.field, a.reduction.maxes) for a, b in pairs]),
+        )
+
+
+class Schema:
+    """The agreed streams, in the order of the messages."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, StreamSchema] = {}
+        self.aside: set[str] = set()
+
+    def __iter__(self) -> Iterator[StreamSchema]:
+        return (stream for stream in self._streams.values() if stream.name not in self.aside)
+
+    def get(self, name: str) -> StreamSchema | None:
+        """The stream of this name, None where it is not agreed yet."""
+        return self._streams.get(name)
+
+    def learn(self, said_by: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Take in what every rank said, in rank order; the conflicts, as texts.
+
+        Args:
+            said_by: for each rank its streams: name to ``{"every", "pace", "keys"}``.
+        """
+        conflicts = []
+        for name in dict.fromkeys(name for said in said_by for name in said):
+            given = {rank: said[name] for rank, said in enumerate(said_by) if name in said}
+            conflicts += self._learn_stream(name, given)
+        return conflicts
+
+    def state(self) -> list[dict[str, Any]]:
+        """All that is agreed, JSON-able."""
+        return [
+            {
+                "name": stream.name,
+                "every": stream.every,
+                "pace": stream.pace,
+                "keys": stream.declarations,
+                "aside": sorted(stream.aside),
+                "stream_aside": stream.name in self.aside,
+            }
+            for stream in self._streams.values()
+        ]
+
+    def unite(self, states: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Agree on all that any rank had agreed on before a round was broken off.
+
+        The order of a rank that got further continues that of the others.
+        """
+        for state in states:
+            for said in state:
+                stream = self._streams.setdefault(
+                    said["name"], StreamSchema(said["name"], said["every"])
+                )
+                stream.pace |= said["pace"]
+                stream.aside |= set(said["aside"])
+                for key, declaration in said["keys"].items():
+                    if key not in stream.declarations:
+                        stream.add(key, declaration)
+                if said["stream_aside"]:
+                    self.aside.add(stream.name)
+
+    def _learn_stream(self, name: str, given: Mapping[int, Mapping[str, Any]]) -> list[str]:
+        if name in self.aside:
+            return []
+        every: dict[Any, list[int]] = {}
+        for rank, stream in given.items():
+            every.setdefault(stream["every"], []).append(rank)
+        known = self._streams.get(name)
+        if known is not None:
+            every.setdefault(known.every, [])
+        if len(every) > 1:
+            self.aside.add(name)
+            ways = "; ".join(
+                f"every={value} ({name_ranks(ranks) if ranks else 'agreed before'})"
+                for value, ranks in every.items()
+            )
+            return [f"child {name!r} was made in two ways: {ways}; it is set aside"]
+        if known is None:
+            known = self._streams[name] = StreamSchema(name, next(iter(every)))
+        for stream in given.values():
+            known.pace |= stream["pace"]
+        conflicts = []
+        for key in dict.fromkeys(key for stream in given.values() for key in stream["keys"]):
+            ranks = {rank: s["keys"][key] for rank, s in given.items() if key in s["keys"]}
+            conflicts += self._learn_key(known, key, ranks)
+        return conflicts
+
+    def _learn_key(
+        self, stream: StreamSchema, key: str, ranks: Mapping[int, Declaration]
+    ) -> list[str]:
+        ways: list[tuple[Declaration, list[int]]] = []
+        if key in stream.declarations:
+            ways.append((stream.declarations[key], []))
+        for rank, declaration in ranks.items():
+            for way, by in ways:
+                if way == declaration:
+                    by.append(rank)
+                    break
+            else:
+                ways.append((declaration, [rank]))
+        if len(ways) == 1:
+            if key not in stream.declarations:
+                stream.add(key, ways[0][0])
+            return []
+        stream.aside.add(key)
+        texts = "; ".join(
+            f"{said(way)} ({name_ranks(by) if by else 'agreed before'})" for way, by in ways
+        )
+        text = (
+            f"key {stream.prefix + key!r} was declared in two ways: {texts}; it is set aside, the "
+            "other keys go on: declare it alike on every rank"
+        )
+        return [text]

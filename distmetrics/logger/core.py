@@ -1,0 +1,299 @@
+"""What the scopes of one logger share: the way to the worker, calls that wait for it, the end."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from distmetrics.comm.communicator import name_ranks
+from distmetrics.errors import DistmetricsError, InvalidValue, PeerTimeoutError
+from distmetrics.exchange.schema import COLLECTIVE, prefix_of
+from distmetrics.logger.checkpoints import Checkpoints
+from distmetrics.logger.clock import Clock
+from distmetrics.logger.notices import Notices
+from distmetrics.logger.parts import Options, Parts, assemble
+from distmetrics.record import Value
+from distmetrics.registry import Registry
+from distmetrics.snapshot import Snapshotter
+from distmetrics.snapshot.staging import Staging
+from distmetrics.worker.checkpoint import STATE, check
+from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Ticket
+
+if TYPE_CHECKING:
+    from distmetrics.logger.scope import Scope
+
+DISABLED = "DISTMETRICS_DISABLED"
+REDUCE = f"{COLLECTIVE}reduce"
+"""The stream of what `Logger.reduce` is given."""
+CLOSING = 30.0
+"""Seconds that sinks have to close."""
+LEAVING = 4.0
+"""Seconds that a logger takes to leave when the training has failed, at most."""
+_POLL = 0.05
+"""Seconds between looks at the worker while a call waits."""
+
+
+class Core:
+    """A logger's parts on one rank and what its training thread does with them.
+
+    Args:
+        registry: what each key means.
+        options: what the logger is made of.
+        lenient: report bad values instead of raising.
+        on_step_regress: "warn", "error" or "accept".
+    """
+
+    def __init__(
+        self, registry: Registry, options: Options, lenient: bool, on_step_regress: str
+    ) -> None:
+        self.disabled = os.environ.get(DISABLED, "") not in ("", "0")
+        self.lock = threading.RLock()
+        self.clock = Clock()
+        self.staging = Staging()
+        self.notices = Notices(lenient)
+        self._registry = registry
+        self._lenient = lenient
+        self._peer_timeout = options.peer_timeout
+        self._notice_after = options.notice_after
+        self._on_step_regress = on_step_regress
+        self._closed = False
+        self._regressed = False
+        self._logged = False
+        self._waited = 0.0
+        self._snapshotters: dict[str, Snapshotter] = {}
+        self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
+        self._reached: Callable[[], int] = lambda: -1
+        self._pid = os.getpid()
+        if not self.disabled:
+            self._parts: Parts = assemble(registry, options, self.notices)
+            self._checkpoints = Checkpoints(registry, self._parts)
+            atexit.register(self._close_at_exit)
+
+    # --- the way to the worker ---
+
+    def open(self, name: str, every: int | None) -> Snapshotter:
+        """What takes the snapshots of a stream, which is made where it is new."""
+        snapshotter = self._snapshotters.get(name)
+        if snapshotter is None:
+            snapshotter = self._snapshotters[name] = Snapshotter(
+                self._registry,
+                prefix_of(name),
+                self._lenient,
+                self.notices.note,
+                self.notices.add_bad_value,
+                self._prefixes,
+            )
+            self.push(Opened(name, every, snapshotter.table, self.clock.now()))
+        return snapshotter
+
+    def enter(self, scope: Scope) -> None:
+        """A scope was made; it goes on where a state or an earlier attempt left its stream."""
+        if not self.disabled:
+            table = self._snapshotters[scope.name].table
+            self._checkpoints.enter(scope, table, self.clock.now())
+
+    def follow(self, reached: Callable[[], int]) -> None:
+        """Tell where the logger's own latest step is found."""
+        self._reached = reached
+
+    def reached(self) -> int:
+        """The latest step of the logger itself, -1 before the first."""
+        return self._reached()
+
+    def push(self, event: Event) -> None:
+        """Hand an event to the worker."""
+        if not self.disabled:
+            self._logged |= isinstance(event, Logged)
+            self._parts.streams.push(event)
+
+    def check_open(self) -> None:
+        """Raise where the logger is closed."""
+        if self._closed:
+            raise DistmetricsError("this logger is closed; make a new one to log more")
+
+    def regress(self, step: int, high: int) -> None:
+        """What a step lower than an earlier one is."""
+        if self._on_step_regress == "error":
+            raise InvalidValue(
+                f"step {step} comes after step {high}, and on_step_regress='error'; "
+                "pass rising steps, or on_step_regress='warn'"
+            )
+        if self._on_step_regress == "warn" and not self._regressed:
+            self._regressed = True
+            self.notices.add(
+                f"step {step} comes after step {high}: it is logged under its own step, together "
+                "with the window of now"
+            )
+
+    # --- calls that wait for all ranks ---
+
+    def reduce(self, outputs: Mapping[str, Any], weight: Any) -> dict[str, Value]:
+        """One reduction of `outputs` over all ranks; see `Logger.reduce`."""
+        if self.disabled:
+            return {}
+        with self.lock:
+            self.check_open()
+            snapshot = self.open(REDUCE, None).take(outputs, weight)
+            if snapshot is not None:
+                if not snapshot.staged:
+                    self.staging.add(snapshot)
+                self.push(Logged(REDUCE, None, snapshot, False, self.clock.now()))
+            ticket = self._meet(REDUCE)
+        return self._values(ticket, "reduce")
+
+    def state(self) -> dict[str, Any]:
+        """The state to go on from; see `Logger.state_dict`."""
+        if self.disabled:
+            return {}
+        with self.lock:
+            self.check_open()
+            self.open(STATE, None)
+            ticket = self._meet(STATE)
+        return self._values(ticket, "state_dict")
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; see `Logger.load_state_dict`."""
+        if self.disabled:
+            return
+        check(state)
+        with self.lock:
+            self.check_open()
+            if self._logged:
+                raise InvalidValue(
+                    "load_state_dict comes after something was logged; load the state first"
+                )
+            self._checkpoints.load(state, self.clock.now())
+
+    def _meet(self, stream: str) -> Ticket:
+        """Close what this call has put into a collective stream, and wait for the others'."""
+        self.staging.copy()
+        ticket = Ticket(stream)
+        self.push(Flushed(stream, next(self._calls[stream]), self.clock.now(), ticket))
+        return ticket
+
+    def _values(self, ticket: Ticket, call: str) -> dict[str, Any]:
+        values = self.wait(ticket, self.reached(), call)
+        self.notices.tell()
+        return values
+
+    def wait(self, ticket: Ticket, step: int, call: str) -> dict[str, Any]:
+        """What a collective call waits for."""
+        worker = self._parts.worker
+        worker.wake()
+        began = time.monotonic()
+        noticed = False
+        try:
+            while not ticket.done.wait(min(_POLL, self._notice_after)):
+                waited = time.monotonic() - began
+                if worker.failure is not None and not ticket.done.wait(1.0):
+                    raise worker.failure
+                if waited >= self._peer_timeout and self._parts.streams.withdraw(ticket):
+                    raise self._absent(ticket, step, call)
+                if not noticed and waited >= self._notice_after and ticket.absent:
+                    noticed = True
+                    self.notices.add(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
+        finally:
+            self._waited += time.monotonic() - began
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.values
+
+    def _absent(self, ticket: Ticket, step: int, call: str) -> PeerTimeoutError:
+        absent = dict(ticket.absent)
+        keys = self._parts.streams.keys_of(ticket.stream)
+        logged = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
+        who = _ranks_and_steps(absent) if absent else "some ranks"
+        return PeerTimeoutError(
+            f"{call} at step {step}{logged}: {who} did not call it within "
+            f"peer_timeout={self._peer_timeout:g} s; every rank must call it",
+            tuple(absent),
+        )
+
+    # --- what is known ---
+
+    def latest(self, prefix: str) -> dict[str, Value]:
+        """The latest values of keys with a prefix."""
+        return {} if self.disabled else self._parts.worker.results.latest(prefix)
+
+    def handle(self, name: str) -> Any:
+        """A sink's own handle."""
+        if self.disabled or self._parts.writer is None:
+            return None
+        return self._parts.writer.handle(name)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters; see `Logger.stats`."""
+        parts = None if self.disabled else self._parts
+        writer = None if parts is None else parts.writer
+        sinks = {} if writer is None else writer.stats()
+        return {
+            "rounds": 0 if parts is None else parts.worker.rounds,
+            "queued": 0 if parts is None else parts.streams.backlog(),
+            "written": sum(sink["written"] for sink in sinks.values()),
+            "dropped": sum(sink["dropped"] for sink in sinks.values()),
+            "sink_errors": sum(sink["errors"] for sink in sinks.values()),
+            "spooled_step": -1 if parts is None else parts.streams.spooled_step,
+            "written_step": -1 if writer is None else writer.last_step,
+            "waited_s": self._waited,
+            "bad_values": self.notices.bad_values,
+            "sinks": sinks,
+        }
+
+    # --- the end ---
+
+    def close(self, timeout: float | None) -> None:
+        """Close; see `Logger.close`."""
+        if self._end():
+            worker = self._parts.worker
+            if not worker.join(timeout):
+                self.notices.add(
+                    f"close(timeout={timeout:g}) did not wait for the other ranks: "
+                    f"{self._parts.streams.backlog()} closed windows of this rank are not reduced"
+                )
+                worker.abandon()
+            self._shut(CLOSING)
+        self.notices.tell()
+
+    def leave(self) -> None:
+        """Close within seconds, waiting for nobody: the training has failed."""
+        if self._end():
+            self._parts.worker.join(LEAVING / 2)
+            self._parts.worker.abandon()
+            self._shut(LEAVING / 2)
+
+    def _end(self) -> bool:
+        with self.lock:
+            if self._closed or self.disabled or os.getpid() != self._pid:
+                self._closed = True
+                return False
+            self._closed = True
+            self.staging.copy()
+            self.push(Ended(self.clock.now()))
+        self._parts.worker.wake()
+        return True
+
+    def _shut(self, timeout: float) -> None:
+        if self._parts.writer is not None:
+            self._parts.writer.close(timeout)
+        if self._parts.directory is not None:
+            self._parts.directory.close()
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        self.close(self._peer_timeout)
+
+    def _prefixes(self) -> list[str]:
+        return [prefix for prefix in map(prefix_of, self._snapshotters) if prefix]
+
+
+def _ranks_and_steps(absent: Mapping[int, int]) -> str:
+    last = ", ".join(
+        f"rank {rank}: {'none' if step < 0 else step}" for rank, step in list(absent.items())[:8]
+    )
+    return f"{name_ranks(list(absent))} (last steps: {last})"

@@ -1,0 +1,311 @@
+"""The handle that a training loop holds: `Logger`, its children, `log`, `flush`, `close`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from distmetrics.errors import InvalidType, InvalidValue
+from distmetrics.exchange.topology import Mesh
+from distmetrics.logger.core import Core
+from distmetrics.logger.parts import Options
+from distmetrics.logger.scope import Scope
+from distmetrics.record import Value
+from distmetrics.registry import Registry
+from distmetrics.rundir import SPOOL
+from distmetrics.sinks import SinkSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Logger(Scope):
+    """Logs the values of a training on all its ranks, as if it were one process.
+
+    Every rank makes a logger and logs what it has; rank 0 writes the values reduced over all
+    ranks. `log` copies what it is given and returns; a worker thread does the rest.
+
+    Args:
+        registry: what each key means; by default every scalar is an average.
+        run_dir: where rank 0 writes ``metrics.jsonl``, ``run.json`` and what the sinks keep; None:
+            no files. The same path on every rank.
+        sinks: names (``"tensorboard"``, ``"wandb"``), sink objects, or functions that take each
+            record. Opened on rank 0 only, at the first record.
+        every: how many steps one record covers; None: all up to a `flush`.
+        mesh: a `DeviceMesh` (or what has its `mesh` and `mesh_dim_names`), needed where a key is
+            ``replicated_over`` one of its dimensions.
+        config: the run's configuration, for ``run.json`` and the sinks.
+        resume: go on with the run that `run_dir` holds: True needs one, "auto" begins one where
+            there is none. Running totals and steps go on after its last row, or where
+            `load_state_dict` says. Rows of this attempt supersede those of earlier ones from its
+            first step on.
+        errors: "raise": a value that is not accepted is an error at the call, of which nothing is
+            logged then; "warn": it is reported once for each key, and the rest of the call logged.
+        on_step_regress: what a step lower than an earlier one is: "warn" (once), "error" or
+            "accept". It is logged all the same, under its own step.
+        peer_timeout: seconds after which a rank whose worker does not answer counts as lost, and
+            which calls that need all ranks wait for the others.
+        start_timeout: seconds to wait for all ranks to make this logger.
+        notice_after: seconds after which a rank that is waited for is named.
+        on_peer_lost: what a lost rank is, at the next call: "warn", or "error" to raise
+            `PeerLostError` once. Either way logging goes on, into the spool.
+        spool: keep closed windows on disk until rank 0 has written them, so that
+            ``distmetrics merge`` can complete the record of a run that died. Needs `run_dir`.
+        spool_dir: where this rank keeps them, e.g. on a disk of its node; by default
+            ``run_dir/spool``.
+
+    Ranks: all, collectively, in the same order as other loggers.
+    Collective: connects a Gloo group of the workers' own; 2 or 4 small all-gathers on it.
+
+    Raises:
+        NotInitialized: several processes were launched, but there is no process group.
+        PeerTimeoutError: some ranks did not make this logger within `start_timeout`.
+        InvalidValue: run_dir, every or registry differ between ranks (on every rank).
+        RunDirError: `run_dir` holds a run already or cannot be used (on every rank).
+
+    Example:
+        >>> import distmetrics as dm
+        >>> memory = dm.sinks.MemorySink()
+        >>> with dm.Logger(sinks=[memory], every=2) as logger:
+        ...     for step in range(4):
+        ...         logger.log({"loss": dm.Average(1.0 + step)}, step=step)
+        >>> [(record.step, record.values["loss"]) for record in memory.records]
+        [(1, 1.5), (3, 3.5)]
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        run_dir: str | os.PathLike[str] | None = None,
+        sinks: str | Sequence[SinkSpec] = (),
+        every: int | None = 1,
+        *,
+        mesh: Mesh | None = None,
+        config: Mapping[str, Any] | None = None,
+        resume: Literal[True, False, "auto"] = False,
+        errors: Literal["raise", "warn"] = "raise",
+        on_step_regress: Literal["warn", "error", "accept"] = "warn",
+        on_peer_lost: Literal["warn", "error"] = "warn",
+        peer_timeout: float = 60.0,
+        start_timeout: float = 600.0,
+        notice_after: float = 30.0,
+        spool: bool = True,
+        spool_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if registry is not None and not isinstance(registry, Registry):
+            raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
+        _check_choice("errors", errors, ("raise", "warn"))
+        _check_choice("resume", resume, (True, False, "auto"))
+        if resume is not False and run_dir is None:
+            raise InvalidValue("resume= needs run_dir=; pass the directory of the run to resume")
+        _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
+        _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
+        for name, seconds in (
+            ("peer_timeout", peer_timeout),
+            ("start_timeout", start_timeout),
+            ("notice_after", notice_after),
+        ):
+            _check_seconds(name, seconds)
+        options = Options(
+            None if run_dir is None else Path(run_dir).expanduser(),
+            sinks,
+            checked_every(every),
+            mesh,
+            {} if config is None else dict(config),
+            resume,
+            peer_timeout,
+            start_timeout,
+            notice_after,
+            on_peer_lost == "error",
+            _spool_folder(spool, run_dir, spool_dir),
+        )
+        known = Registry() if registry is None else registry
+        core = Core(known, options, errors == "warn", on_step_regress)
+        super().__init__(core, "", checked_every(every))
+        self._children: dict[str, Child] = {}
+        core.follow(lambda: self._high)
+
+    def child(self, name: str, every: int | None = None) -> Child:
+        """A logger with its own windows whose keys come back as ``name/key``, e.g. a validation.
+
+        The same name gives the same child.
+
+        Args:
+            name: the prefix, without the slash.
+            every: how many steps one record covers; None: all up to `Child.flush`.
+
+        Ranks: any; may be made on some ranks only.
+        Collective: none.
+
+        Raises:
+            InvalidValue: the name is empty or begins or ends with a slash, or the child was made
+                with another `every`.
+        """
+        _check_name(name)
+        known = self._children.get(name)
+        if known is None:
+            known = self._children[name] = Child(self._core, name, checked_every(every), self)
+        elif known.every != every:
+            raise InvalidValue(
+                f"child {name!r} was made with every={known.every}, now with every={every}; "
+                "a child has one: give another name"
+            )
+        return known
+
+    def reduce(self, outputs: Mapping[str, Any], *, weight: Any = None) -> dict[str, Value]:
+        """The values of `outputs` reduced over all ranks now; nothing is written.
+
+        Args:
+            outputs: as for `log`; ranks may give different keys.
+            weight: as for `log`.
+
+        Ranks: all; every rank gets the same dict.
+        Collective: up to two rounds of the workers.
+
+        Raises:
+            PeerTimeoutError: some ranks did not call this within `peer_timeout`; it names them.
+            PeerLostError: a rank is gone.
+            InvalidType, InvalidValue: as for `log`.
+        """
+        return self._core.reduce(outputs, weight)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state to go on from: running totals, steps, and what the open windows hold.
+
+        Call it at the same step on every rank, where the checkpoint is taken. It waits until all
+        closed windows are written, and closes none. The dict is made of plain Python values, so
+        that ``torch.load(weights_only=True)`` reads it back.
+
+        Ranks: all; every rank gets the same dict, any may save it.
+        Collective: up to three rounds of the workers.
+
+        Raises:
+            PeerTimeoutError: some ranks did not call this within `peer_timeout`; it names them.
+            PeerLostError: a rank is gone.
+        """
+        return self._core.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was called, at any world size.
+
+        Args:
+            state: what `state_dict` returned.
+
+        Ranks: all, with the same state, before anything is logged.
+        Collective: none.
+
+        Raises:
+            InvalidValue: it is no state, or something was logged already.
+            DeclarationConflict: the registry declares a key otherwise than the state has it.
+        """
+        self._core.load(state)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this rank's logger.
+
+        ``rounds``: meetings of the workers; ``queued``: closed windows of this rank that wait to
+        be reduced; ``written_step``: the highest step that was written (rank 0, else -1);
+        ``written, dropped, sink_errors``: summed over the sinks; ``sinks``: the same for each, with
+        its queue; ``bad_values``: values left out with ``errors="warn"``; ``waited_s``: seconds
+        that calls of the training thread have waited for other ranks.
+        """
+        return self._core.stats()
+
+    def sink(self, name: str) -> Any:
+        """The sink's own handle (the W&B run, the TensorBoard writer), for images and artifacts.
+
+        Ranks: rank 0; None on the others, and where there is no such sink.
+        """
+        return self._core.handle(name)
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Time spent in here does not count for rates by wall time."""
+        with self._core.clock.paused():
+            yield
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close all windows, wait until every rank has closed and all is written.
+
+        Idempotent; called at exit where it was not before. Until the others close too, this rank
+        takes part in the reduction of what they log.
+
+        Args:
+            timeout: seconds to wait for the other ranks; None: as long as their workers answer.
+
+        Ranks: all, at any time.
+        Collective: none in the calling thread.
+
+        Raises:
+            DeclarationConflict: a key had been declared in two ways (all else is written).
+        """
+        self._core.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._core.leave()
+
+
+class Child(Scope):
+    """A part of a logger with its own windows; made by `Logger.child`."""
+
+    def __init__(self, core: Core, name: str, every: int | None, parent: Logger) -> None:
+        super().__init__(core, name, every)
+        self._parent = parent
+
+    def child(self, name: str, every: int | None = None) -> Child:
+        """A child of this child: its name is ``parent/name``."""
+        return self._parent.child(f"{self.name}/{name}", every)
+
+
+def checked_every(every: Any) -> int | None:
+    """The number of steps of a window, or None."""
+    if every is None:
+        return None
+    if isinstance(every, bool) or not isinstance(every, int):
+        raise InvalidType(f"every= is a whole number of steps or None, not {every!r}")
+    if not 0 < every < 1 << 40:
+        raise InvalidValue(f"every= is at least 1, not {every}")
+    return every
+
+
+def _check_choice(name: str, value: object, accepted: tuple[object, ...]) -> None:
+    if value not in accepted:
+        raise InvalidValue(f"{name}= is one of {', '.join(map(repr, accepted))}, not {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InvalidValue(f"{name}= is a number of seconds above 0, not {value!r}")
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
+        raise InvalidValue(
+            f"a child's name is a text such as 'val', without a slash at its ends, not {name!r}"
+        )
+
+
+def _spool_folder(
+    spool: bool, run_dir: str | os.PathLike[str] | None, spool_dir: str | os.PathLike[str] | None
+) -> Path | None:
+    """Where closed windows are kept; None where they are not."""
+    if spool_dir is not None and (run_dir is None or not spool):
+        raise InvalidValue("spool_dir= needs run_dir= and spool=True; leave it out, or give those")
+    if run_dir is None or not spool:
+        return None
+    return Path(run_dir).expanduser() / SPOOL if spool_dir is None else Path(spool_dir).expanduser()

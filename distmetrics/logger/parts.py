@@ -1,0 +1,163 @@
+"""The parts of a logger on one rank, made and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from distmetrics.comm import LaunchEnv
+from distmetrics.comm.communicator import Communicator, connect, current
+from distmetrics.errors import NotInitialized, RunDirError
+from distmetrics.exchange.topology import Mesh, Topology
+from distmetrics.logger.notices import Notices
+from distmetrics.logger.startup import Start, agree_on_start
+from distmetrics.registry import Registry
+from distmetrics.rundir import Resume, RunDirectory
+from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
+from distmetrics.spool.journal import Journal
+from distmetrics.worker.streams import Streams
+from distmetrics.worker.worker import Worker
+from distmetrics.worker.writer import Writer
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a logger is made of; see `distmetrics.logger.Logger` for the meaning of each."""
+
+    run_dir: Path | None
+    sinks: str | Sequence[SinkSpec]
+    every: int | None
+    mesh: Mesh | None
+    config: Mapping[str, Any]
+    resume: Resume
+    peer_timeout: float
+    start_timeout: float
+    notice_after: float
+    raise_lost: bool
+    spool_dir: Path | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a logger on this rank.
+
+    Attributes:
+        streams: what the training thread feeds.
+        worker: the thread that reduces and, on rank 0, writes.
+        topology: which ranks are replicas.
+        writer: the sinks, on rank 0.
+        directory: the run directory, on rank 0.
+        past: where a resumed run had come to, by stream.
+    """
+
+    streams: Streams
+    worker: Worker
+    topology: Topology
+    writer: Writer | None
+    directory: RunDirectory | None
+    past: dict[str, Any] = field(default_factory=dict)
+
+
+def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
+    """The parts of a logger, its worker running.
+
+    Ranks: all.
+    Collective: connects a Gloo group, and 2 or 4 small all-gathers on it.
+    """
+    named = make_sinks(options.sinks, options.run_dir)
+    _check_process_group()
+    communicator = connect(
+        options.peer_timeout, options.start_timeout, options.notice_after, notices.add
+    )
+    notices.quiet = communicator.rank > 0
+    try:
+        topology = Topology(communicator.rank, communicator.world_size, options.mesh)
+        start = agree_on_start(
+            communicator,
+            registry,
+            options.run_dir,
+            options.every,
+            options.config,
+            topology.recorded(),
+            options.resume,
+        )
+        for metric in registry:
+            topology.check(metric.replicated_over, metric.pattern)
+    except BaseException:
+        communicator.close()
+        raise
+    writer = None
+    if communicator.rank == 0:
+        writer = _writer(named, registry, options, start, communicator, notices)
+    streams = Streams(
+        _journal(options.spool_dir, topology.rank, start.attempt, notices), notices.add
+    )
+    worker = Worker(
+        streams,
+        communicator,
+        topology,
+        writer,
+        notices.add,
+        start.attempt,
+        raise_lost=options.raise_lost,
+    )
+    worker.start()
+    return Parts(streams, worker, topology, writer, start.directory, start.past)
+
+
+def _writer(
+    named: Sequence[NamedSink],
+    registry: Registry,
+    options: Options,
+    start: Start,
+    communicator: Communicator,
+    notices: Notices,
+) -> Writer:
+    directory = start.directory
+
+    def remember(sinks: Mapping[str, Any]) -> None:
+        if directory is not None:
+            try:
+                directory.remember(sinks)
+            except RunDirError as error:
+                notices.add(str(error))
+
+    run = Run(
+        options.run_dir,
+        "distmetrics" if options.run_dir is None else options.run_dir.resolve().name,
+        registry,
+        options.config,
+        communicator.world_size,
+        start.attempt,
+        state={} if directory is None else directory.sinks,
+    )
+    return Writer(named, run, notices.add, remember)
+
+
+def _journal(folder: Path | None, rank: int, attempt: int, notices: Notices) -> Journal | None:
+    """This rank's spool; None where there is none, or it cannot be made."""
+    if folder is None:
+        return None
+    try:
+        return Journal(folder, rank, attempt)
+    except OSError as error:
+        notices.add(
+            f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
+            "that are not reduced yet are lost if this process dies"
+        )
+        return None
+
+
+def _check_process_group() -> None:
+    if current() is not None or (dist.is_available() and dist.is_initialized()):
+        return
+    env = LaunchEnv.detect()
+    if env.world_size > 1:
+        raise NotInitialized(
+            f"this is rank {env.rank} of {env.world_size} processes, but torch.distributed is not "
+            "initialised; call dm.setup_distributed() before making a Logger"
+        )

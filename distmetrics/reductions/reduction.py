@@ -1,0 +1,140 @@
+"""What a reduction is: a small tuple of pure functions over the lanes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from distmetrics.reductions.state import Counter, Number, State
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What some contributions add: for each row of the sum lane, or field of the max lane, values.
+
+    Attributes:
+        sums: pairs of a row (below `Reduction.sums`) and one finite or infinite number for each
+            contribution.
+        maxes: pairs of a field and one int64 for each contribution.
+    """
+
+    sums: tuple[tuple[int, Array], ...] = ()
+    maxes: tuple[tuple[int, Array], ...] = ()
+
+
+class LocalWindow(Protocol):
+    """What a rank knows of its own part of a window when it closes it."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the window on this rank, without pauses."""
+
+    def total(self) -> Number | None:
+        """This rank's own sum of the key; None where it logged none."""
+
+
+class ReducedWindow(Protocol):
+    """What `finalize` may ask of the rest of the window."""
+
+    def total(self, key: str) -> Number | None:
+        """The window's sum of another key, under the name used in the call; None: nobody logged it.
+
+        NaN and infinities count in it, or are left out, as its key's declaration (or the one that
+        asks) has it.
+        """
+
+    def holders(self, key: str) -> int:
+        """How many ranks hold data of their own for the key (replicas count once)."""
+
+
+Contribute = Callable[[Array, Array | None], Terms]
+Finalize = Callable[[State, ReducedWindow], Number | None]
+Limit = Callable[[State], Number]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What a key means: how contributions from all ranks and steps become one value.
+
+    Two reductions are equal when their kind and parameters are.
+
+    Attributes:
+        kind: the registry's method, "average".
+        params: its options, JSON-able.
+        refers: the other keys it needs, under the names used in the call.
+        scaling: the scaling class for audits: "invariant", "extensive" or "per_rank".
+        sums: rows in the sum lane.
+        maxes: fields in the max lane.
+        contribute: ``(x, w) -> Terms``; `x` holds finite contributions (float64, int64, uint64 or
+            Python ints), `w` their weights, none of which is zero, or None.
+        finalize: ``(state, window) -> value``; None where there is nothing to log.
+        limit: the value where a contribution was NaN or infinite and `nonfinite="propagate"`.
+        weighted: takes a weight (`weight=` of the call or of the tag).
+        pairs: the second number of a contribution is a denominator, not a weight.
+        keeps_last: within a rank a later step's fields replace those of an earlier one.
+        cumulative: the logged value is that of all windows so far.
+        at_close: fields that a rank sets when it closes a window.
+        scalar: a contribution is one number; a tensor of several is an error.
+        virtual: made from other keys; nobody logs a value under this key.
+        takes: a key whose values this one takes too, under its name in the call (virtual only).
+        summable: its row 0 is the plain sum of its values, which other keys can be made from.
+    """
+
+    kind: str
+    params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    refers: tuple[str, ...] = field(default=(), compare=False)
+    scaling: str = field(default="invariant", compare=False)
+    sums: int = field(default=0, compare=False)
+    maxes: int = field(default=0, compare=False)
+    contribute: Contribute = field(default=lambda x, w: Terms(), compare=False, repr=False)
+    finalize: Finalize = field(default=lambda state, window: None, compare=False, repr=False)
+    limit: Limit = field(default=lambda state: math.nan, compare=False, repr=False)
+    weighted: bool = field(default=False, compare=False)
+    pairs: bool = field(default=False, compare=False)
+    keeps_last: bool = field(default=False, compare=False)
+    cumulative: bool = field(default=False, compare=False)
+    at_close: Callable[[LocalWindow], list[int]] | None = field(
+        default=None, compare=False, repr=False
+    )
+    scalar: bool = field(default=False, compare=False)
+    virtual: bool = field(default=False, compare=False)
+    takes: str | None = field(default=None, compare=False)
+    summable: bool = field(default=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from distmetrics.reductions import rebuild
+
+        return rebuild, (self.kind, dict(self.params))  # its functions do not pickle
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
+        return f"{self.kind}({options})"
+
+    def value(self, state: State, window: ReducedWindow, nonfinite: str) -> Number | None:
+        """The logged value of a state; None where the record lacks the key."""
+        if self.virtual or self.keeps_last:
+            return self.finalize(state, window)
+        if not state.present:
+            return None
+        if state.nonfinite and nonfinite == "propagate":
+            return self.limit(state)
+        if not state.counters[Counter.COUNT]:
+            return math.nan  # every contribution was left out
+        return self.finalize(state, window)
+
+
+def parameters(**options: Any) -> Mapping[str, Any]:
+    """The options that say something."""
+    return MappingProxyType({k: v for k, v in options.items() if v not in (None, False)})
+
+
+def names(*keys: str | None) -> tuple[str, ...]:
+    """The keys that are named."""
+    return tuple(key for key in keys if key is not None)

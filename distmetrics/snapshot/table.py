@@ -1,0 +1,91 @@
+"""The keys of a logger or child as this process has met them, with their places in the lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from distmetrics.errors import DeclarationConflict
+from distmetrics.reductions import Reduction
+from distmetrics.registry import Metric
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key and where its state lies.
+
+    Attributes:
+        name: as used in the call, without the child's prefix.
+        metric: what the registry says of it.
+        reduction: how its contributions combine.
+        index: its row in the counter lane.
+        row: its first row in the sum lane.
+        field: its first field in the max lane.
+    """
+
+    name: str
+    metric: Metric
+    reduction: Reduction
+    index: int
+    row: int
+    field: int
+
+
+class KeyTable:
+    """An append-only table of keys: what was appended never moves.
+
+    The training thread appends and the worker reads what it finds, without a lock.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self._by_name: dict[str, Key] = {}
+        self.rows = 0
+        self.fields = 0
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.keys)
+
+    def extent(self) -> tuple[int, int, int]:
+        """How many rows, keys and fields there are, at one moment.
+
+        The attributes read one after another may be of two moments.
+        """
+        keys = len(self.keys)
+        if not keys:
+            return 0, 0, 0
+        last = self.keys[keys - 1]
+        return last.row + last.reduction.sums, keys, last.field + last.reduction.maxes
+
+    def get(self, name: str) -> Key | None:
+        """The key of this name, None if it is not in the table."""
+        return self._by_name.get(name)
+
+    def check(self, name: str, reduction: Reduction) -> None:
+        """Raise `DeclarationConflict` where the table has the key with another reduction."""
+        known = self._by_name.get(name)
+        if known is not None and known.reduction != reduction:
+            raise DeclarationConflict(
+                f"key {name!r} was declared as {known.reduction} and now comes as {reduction}; "
+                "a key has one declaration: rename one of them"
+            )
+
+    def add(self, name: str, metric: Metric, reduction: Reduction) -> Key:
+        """The key of this name, appended where it is new.
+
+        Raises:
+            DeclarationConflict: it is in the table with another reduction.
+        """
+        self.check(name, reduction)
+        known = self._by_name.get(name)
+        if known is not None:
+            return known
+        key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields)
+        self.rows += reduction.sums
+        self.fields += reduction.maxes
+        self._by_name[name] = key
+        self.keys.append(key)
+        return key

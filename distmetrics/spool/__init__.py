@@ -1,0 +1,1 @@
+"""What is closed but not yet committed, on disk: windows outlive processes."""

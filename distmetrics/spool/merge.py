@@ -1,0 +1,274 @@
+"""Completing the record of a run that died: what was spooled and not written, reduced offline.
+
+The rounds are those of the live run, held among the spools of all ranks in this one process, so
+that the values have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distmetrics.comm.communicator import Op
+from distmetrics.comm.inprocess import reduce_arrays
+from distmetrics.exchange.round import MOST, AllReduce, Offer, Offered, Outcome, Round, run_round
+from distmetrics.exchange.schema import COLLECTIVE, Schema, prefix_of
+from distmetrics.exchange.topology import RecordedMesh, Topology
+from distmetrics.record import Record
+from distmetrics.reduced import Reduced, Results
+from distmetrics.reductions import State
+from distmetrics.registry import Registry
+from distmetrics.rundir import METRICS, SPOOL, describe, lock
+from distmetrics.sinks import JsonlSink, Run
+from distmetrics.snapshot.table import KeyTable
+from distmetrics.spool.read import SpooledRank, read_spool
+from distmetrics.window.stream import NEVER, label_of, step_of
+
+
+@dataclass
+class Merged:
+    """What `merge` did.
+
+    Attributes:
+        written: the rows that it appended to ``metrics.jsonl``.
+        waiting: windows that some rank has not passed, as texts that name the ranks.
+    """
+
+    written: list[Record] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+
+
+def merge(
+    run_dir: str | Path, spool_dirs: Iterable[str | Path] = (), partial: bool = False
+) -> Merged:
+    """Append to ``metrics.jsonl`` what a run had spooled and not written.
+
+    Needs no process group and may be called any number of times: rows that are there are known by
+    their logger, window and late step, and are not written again. A torn last line is ignored.
+
+    Args:
+        run_dir: of a run that is over.
+        spool_dirs: further folders with spools, of nodes that do not share `run_dir`.
+        partial: also write windows that not every rank has passed; such a row names the ranks
+            whose part is missing.
+
+    Ranks: none.
+    Collective: none.
+
+    Raises:
+        RunDirError: there is no run, or a process still writes to it.
+    """
+    run_dir = Path(run_dir)
+    description = describe(run_dir)
+    with lock(run_dir):
+        found = Merged()
+        rows = read_rows(run_dir / METRICS)
+        for attempt, ranks in sorted(_spools(run_dir, spool_dirs).items()):
+            offline = _Offline(description, attempt, ranks, rows)
+            found.written += offline.reduce(partial)
+            found.waiting += offline.waiting()
+        if found.written:
+            sink = JsonlSink(run_dir / METRICS)
+            sink.open(Run(None, run_dir.name, Registry()))
+            sink.write_many(found.written)
+            sink.close()
+        return found
+
+
+def read_rows(path: Path) -> list[Record]:
+    """The records of a ``metrics.jsonl``; lines that are torn or damaged are left out."""
+    rows = []
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    rows.append(Record.from_json(line))
+                except ValueError:
+                    continue
+    return rows
+
+
+def keep_last(rows: Iterable[Record]) -> list[Record]:
+    """The rows that are not superseded: of each attempt those before the next one's first step."""
+    rows = list(rows)
+    first: dict[int, int] = {}
+    for row in rows:
+        if not row.late:
+            first[row.attempt] = min(first.get(row.attempt, row.first_step), row.first_step)
+    return [
+        row
+        for row in rows
+        if all(row.step < step for attempt, step in first.items() if attempt > row.attempt)
+    ]
+
+
+def _spools(run_dir: Path, spool_dirs: Iterable[str | Path]) -> dict[int, dict[int, SpooledRank]]:
+    found: dict[int, dict[int, SpooledRank]] = {}
+    for folder in (run_dir / SPOOL, *map(Path, spool_dirs)):
+        for attempt, ranks in read_spool(folder).items():
+            found.setdefault(attempt, {}).update(ranks)
+    return found
+
+
+def identity(row: Record) -> tuple[str, int, int | None]:
+    """What makes a row of an attempt one row: its logger, label and late step."""
+    label = label_of(row.window) + row.repeat
+    return row.logger or "", label, row.step if row.late else None
+
+
+class _Offline:
+    """The ranks of one attempt, by their spools."""
+
+    def __init__(
+        self,
+        description: Mapping[str, Any],
+        attempt: int,
+        ranks: Mapping[int, SpooledRank],
+        rows: Sequence[Record],
+    ) -> None:
+        self._attempt = attempt
+        mine = [row for row in rows if row.attempt == attempt]
+        self._written = {identity(row) for row in mine}
+        self._world_size = _world_size(description, attempt, ranks, mine)
+        self._ranks = [ranks.get(rank, SpooledRank()) for rank in range(self._world_size)]
+        mesh = description.get("mesh")
+        self._topologies = [
+            Topology(rank, self._world_size, None if mesh is None else RecordedMesh(**mesh))
+            for rank in range(self._world_size)
+        ]
+        self._results = Results(self._topologies[0])
+        self._continue(mine)
+        self._sent: dict[str, int] = {}
+
+    def reduce(self, partial: bool) -> list[Record]:
+        """The rows that are not written yet, in order."""
+        found = self._rounds(partial=False)
+        return found + self._rounds(partial=True) if partial else found
+
+    def waiting(self) -> list[str]:
+        """The windows that are left, and the ranks that have not passed them."""
+        texts = []
+        names = dict.fromkeys(name for rank in self._ranks for name in rank.streams)
+        for name in names:
+            labels = {label for rank in self._ranks for label in self._left(rank, name)}
+            for label in sorted(labels):
+                ranks = self._behind(name, label)
+                where = f"of child {name!r} " if name else ""
+                texts.append(f"window {step_of(label)} {where}waits for ranks {ranks}")
+        return texts
+
+    def _continue(self, rows: Sequence[Record]) -> None:
+        """Take up the running totals where the last written row of each stream left them."""
+        last: dict[str, int] = {}
+        totals: dict[str, dict[str, State]] = {}
+        for row in rows:
+            name, label, _ = identity(row)
+            last[name] = max(last.get(name, -1), label)
+            prefix = prefix_of(name)
+            for key, plain in row.exact.items():
+                totals.setdefault(name, {})[key[len(prefix) :]] = State.from_plain(plain)
+        for name, label in last.items():
+            self._results.continue_from(name, label, totals.get(name, {}))
+
+    def _rounds(self, partial: bool) -> list[Record]:
+        schemas = [Schema() for _ in self._ranks]
+        found: list[Record] = []
+        while True:
+            rounds = [
+                run_round(self._offer(rank, partial), schema, topology)
+                for rank, schema, topology in zip(
+                    self._ranks, schemas, self._topologies, strict=True
+                )
+            ]
+            outcome = _together(rounds)
+            for row in outcome.rows:
+                self._sent[row.stream.name] = row.label
+            for reduced in self._results.add(outcome.rows):
+                record = self._record(reduced)
+                if identity(record) not in self._written:
+                    self._written.add(identity(record))
+                    found.append(record)
+            if not outcome.rows and not outcome.more:
+                return found
+
+    def _record(self, reduced: Reduced) -> Record:
+        missing = self._behind(reduced.row.stream.name, reduced.row.label)
+        return reduced.record(self._world_size, self._attempt, missing)
+
+    def _behind(self, name: str, label: int) -> list[int]:
+        """The ranks that may have had more to add to a window."""
+        return [
+            rank
+            for rank, spooled in enumerate(self._ranks)
+            if spooled.watermarks.get(name, 0) <= label
+        ]
+
+    def _left(self, rank: SpooledRank, name: str) -> list[int]:
+        stream = rank.streams.get(name)
+        sent = self._sent.get(name, -1)
+        labels = [] if stream is None else sorted(stream.windows)
+        return [label for label in labels if label > sent and not name.startswith(COLLECTIVE)]
+
+    def _offer(self, rank: SpooledRank, partial: bool) -> Offer:
+        marks = {
+            name: NEVER if partial else mark
+            for name, mark in rank.watermarks.items()
+            if not name.startswith(COLLECTIVE)
+        }
+        names = dict.fromkeys(name for spooled in self._ranks for name in spooled.streams)
+        streams = {}
+        for name in names:
+            if name.startswith(COLLECTIVE):
+                continue
+            stream = rank.streams.get(name)
+            if stream is None and not partial:
+                continue
+            every = next(r.streams[name].every for r in self._ranks if name in r.streams)
+            labels = self._left(rank, name)[:MOST]
+            streams[name] = Offered(
+                every,
+                False,
+                NEVER if partial else marks.get(name, 0),
+                True,
+                {} if stream is None else {label: stream.windows[label] for label in labels},
+                KeyTable() if stream is None else stream.table,
+                -1,
+            )
+        closed = partial or marks.get("", 0) >= NEVER
+        promised = {name: mark for name, mark in marks.items() if name not in streams}
+        return Offer(streams, promised, closed, {})
+
+
+def _world_size(
+    description: Mapping[str, Any],
+    attempt: int,
+    ranks: Mapping[int, SpooledRank],
+    rows: Sequence[Record],
+) -> int:
+    """The number of ranks of an attempt, by the run's own word where it has one."""
+    sizes = {entry["attempt"]: entry["world_size"] for entry in description.get("attempts", ())}
+    known = sizes.get(attempt, rows[0].world_size if rows else description["world_size"])
+    return max(int(known), max(ranks) + 1)
+
+
+def _together(rounds: Sequence[Round]) -> Outcome:
+    """Hold a round among generators; the outcome, which is the same for all."""
+    answers: list[Any] = [None] * len(rounds)
+    while True:
+        requests = []
+        for round_, answer in zip(rounds, answers, strict=True):
+            try:
+                requests.append(round_.send(answer))
+            except StopIteration as end:
+                outcome: Outcome = end.value
+        if not requests:
+            return outcome
+        first = requests[0]
+        if isinstance(first, AllReduce):
+            arrays = [request.array for request in requests if isinstance(request, AllReduce)]
+            total = reduce_arrays(arrays, Op(first.op))
+            answers = [total.copy() for _ in rounds]
+        else:
+            answers = [[r.payload for r in requests if not isinstance(r, AllReduce)]] * len(rounds)

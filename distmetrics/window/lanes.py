@@ -1,0 +1,314 @@
+"""One rank's state of all keys in one window: three arrays, whatever the number of keys.
+
+`fold` turns snapshots into lanes, many windows and steps at a time, since what costs here is the
+number of NumPy calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distmetrics import exact
+from distmetrics.exact import Limbs
+from distmetrics.reductions import NOTHING, Counter, Terms
+from distmetrics.snapshot import Plan, Route, Snapshot
+from distmetrics.snapshot.table import Key, KeyTable
+
+Array = NDArray[Any]
+Int64Array = NDArray[np.int64]
+
+
+@dataclass
+class Lanes:
+    """The state of the first `len(counters)` keys of a table.
+
+    Attributes:
+        sums: exact rows, `Reduction.sums` for each key.
+        counters: int64, shape (keys, len(Counter)).
+        maxes: int64, `Reduction.maxes` fields for each key.
+    """
+
+    sums: Limbs
+    counters: Int64Array
+    maxes: Int64Array
+
+    @classmethod
+    def empty(cls, rows: int, keys: int, fields: int) -> Lanes:
+        """The identity: nobody contributed."""
+        return cls(
+            exact.zeros(rows),
+            np.zeros((keys, len(Counter)), np.int64),
+            np.full(fields, NOTHING, np.int64),
+        )
+
+    def grown(self, rows: int, keys: int, fields: int) -> Lanes:
+        """The same state with room for keys that the table has gained."""
+        if len(self.counters) == keys:
+            return self
+        grown = Lanes.empty(rows, keys, fields)
+        digits = np.zeros((rows, self.sums.digits.shape[1]), np.int64)
+        digits[: self.sums.rows] = self.sums.digits
+        grown.sums = Limbs(self.sums.lo, digits)
+        grown.counters[: len(self.counters)] = self.counters
+        grown.maxes[: len(self.maxes)] = self.maxes
+        return grown
+
+    def merge(self, later: Lanes, table: KeyTable) -> None:
+        """Add the lanes of later calls of this rank; both cover the same keys."""
+        exact.merge(self.sums, later.sums)
+        self.counters = self.counters + later.counters
+        merged = np.maximum(self.maxes, later.maxes)
+        for key in table.keys[: len(self.counters)]:
+            if key.reduction.keeps_last:
+                fields = slice(key.field, key.field + key.reduction.maxes)
+                step = fields.stop - 2
+                newer = later.maxes[step] >= self.maxes[step]
+                merged[fields] = (later if newer else self).maxes[fields]
+        self.maxes = merged
+
+    def total(self, key: Key) -> int | float | None:
+        """This rank's own sum of a key; None where it has none."""
+        if key.index >= len(self.counters) or not self.counters[key.index, Counter.COUNT]:
+            return None
+        row = exact.take(self.sums, slice(key.row, key.row + 1))
+        return exact.to_float(exact.decode(row.digits, row.lo)[0], row.lo)
+
+
+@dataclass
+class Slot:
+    """Contributions that are reduced to one row: snapshots to be folded, and their lanes so far."""
+
+    pending: list[tuple[Snapshot, int]] = field(default_factory=list)
+    waiting: int = 0
+    lanes: Lanes | None = None
+
+
+def fold(slots: Iterable[Slot], table: KeyTable) -> None:
+    """Fold the pending snapshots of every slot into its lanes."""
+    todo = [slot for slot in slots if slot.pending]
+    if not todo:
+        return
+    rows, keys, fields = table.extent()
+    batch = _Batch(len(todo), rows, keys, fields)
+    for plan, members in _by_plan(todo).items():
+        _fold_plan(batch, plan, members)
+    exact.normalize(batch.sums)
+    for position, slot in enumerate(todo):
+        lanes = batch.part(position)
+        if slot.lanes is None:
+            slot.lanes = lanes
+        else:
+            slot.lanes = slot.lanes.grown(rows, keys, fields)
+            slot.lanes.merge(lanes, table)
+            exact.normalize(slot.lanes.sums)  # keeps the room that sums over ranks need
+        slot.pending, slot.waiting = [], 0
+
+
+class _Batch:
+    """The lanes of several slots as single arrays."""
+
+    def __init__(self, slots: int, rows: int, keys: int, fields: int) -> None:
+        self.rows, self.keys, self.fields = rows, keys, fields
+        self.sums = exact.zeros(slots * rows)
+        self.counters = np.zeros((slots * keys, len(Counter)), np.int64)
+        self.maxes = np.full(slots * fields, NOTHING, np.int64)
+
+    def part(self, position: int) -> Lanes:
+        """One slot's lanes."""
+        return Lanes(
+            exact.take(self.sums, slice(position * self.rows, (position + 1) * self.rows)),
+            self.counters[position * self.keys : (position + 1) * self.keys],
+            self.maxes[position * self.fields : (position + 1) * self.fields],
+        )
+
+
+_Member = tuple[int, Snapshot, int]
+"""A slot's position, a snapshot, its step."""
+
+
+def _by_plan(slots: list[Slot]) -> dict[Plan, list[_Member]]:
+    found: dict[Plan, list[_Member]] = {}
+    for position, slot in enumerate(slots):
+        for snapshot, step in slot.pending:
+            found.setdefault(snapshot.plan, []).append((position, snapshot, step))
+    return found
+
+
+def _fold_plan(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
+    scalars = [member for member in members if member[1].sizes is None]
+    if scalars:
+        _fold_scalars(batch, plan, scalars)
+    for member in members:
+        if member[1].sizes is not None:
+            _fold_arrays(batch, plan, member)
+
+
+def _fold_scalars(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
+    """Snapshots whose columns are one number each, as one matrix for each array."""
+    count = len(members)
+    matrices = [
+        np.concatenate(parts).reshape(count, -1)
+        for parts in zip(*(snapshot.arrays for _, snapshot, _ in members), strict=True)
+    ]
+    slots = np.array([position for position, _, _ in members], np.int64)
+    steps = np.array([step for _, _, step in members], np.int64)
+    for route in plan.routes:
+        width = len(route.keys)
+        x = _columns(matrices[route.values[0]], route.values[1])
+        w = (
+            None
+            if route.weights is None
+            else _columns(matrices[route.weights[0]], route.weights[1])
+        )
+        _contribute(
+            batch,
+            route,
+            x.reshape(-1),
+            None if w is None else w.reshape(-1),
+            np.repeat(slots, width),
+            np.tile(np.arange(width), count),
+            np.repeat(steps, width),
+        )
+
+
+def _columns(matrix: Array, columns: tuple[int, ...]) -> Array:
+    if len(columns) == matrix.shape[1] and columns == tuple(range(len(columns))):
+        return matrix
+    return matrix[:, list(columns)]
+
+
+def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
+    """A snapshot with columns of any length."""
+    position, snapshot, step = member
+    assert snapshot.sizes is not None
+    for route in plan.routes:
+        x, lengths = _pieces(snapshot, *route.values)
+        w = None if route.weights is None else _pieces(snapshot, *route.weights)[0]
+        which = np.repeat(np.arange(len(lengths)), lengths)
+        slots = np.full(len(which), position, np.int64)
+        _contribute(batch, route, x, w, slots, which, np.full(len(which), step, np.int64))
+
+
+def _pieces(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> tuple[Array, list[int]]:
+    """The columns of an array one after another, and their lengths."""
+    assert snapshot.sizes is not None
+    sizes = snapshot.sizes[array]
+    ends = np.cumsum([0, *sizes])
+    parts = [snapshot.arrays[array][ends[c] : ends[c + 1]] for c in columns]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), [sizes[c] for c in columns]
+
+
+def _contribute(
+    batch: _Batch,
+    route: Route,
+    x: Array,
+    w: Array | None,
+    slots: Int64Array,
+    which: Int64Array,
+    steps: Int64Array,
+) -> None:
+    """Add contributions `x`, weights `w`: of key `which` of the route, in slot `slots`."""
+    reduction = route.reduction
+    indexes = np.array([key.index for key in route.keys], np.int64)
+    cells = slots * batch.keys + indexes[which]
+    keep = np.ones(len(x), bool)
+    if w is not None and not reduction.pairs:
+        keep &= (w != 0).astype(bool)  # weight zero is no contribution, even of a NaN
+    if route.floats or (reduction.pairs and route.weight_floats):
+        finite = _finite(x) & (_finite(w) if reduction.pairs and w is not None else True)
+        if not finite.all():
+            _count_nonfinite(batch, x, w if reduction.pairs else None, cells, keep & ~finite)
+            if not reduction.keeps_last:
+                keep &= finite
+    if not keep.all():
+        x, cells, slots, which, steps = x[keep], cells[keep], slots[keep], which[keep], steps[keep]
+        w = None if w is None else w[keep]
+    if not len(x):
+        return
+    counts = np.bincount(cells, minlength=len(batch.counters))
+    batch.counters[:, Counter.COUNT] += counts
+    if route.floats:
+        batch.counters[:, Counter.FLOATS] += counts
+    if w is None:
+        batch.counters[:, Counter.PLAIN] += counts
+    elif route.weight_floats:
+        batch.counters[:, Counter.WEIGHT_FLOATS] += counts
+    terms = reduction.contribute(x, w)
+    _add_sums(batch, route, terms, slots, which, cells)
+    _add_maxes(batch, route, terms, slots, which, steps)
+
+
+def _add_sums(
+    batch: _Batch,
+    route: Route,
+    terms: Terms,
+    slots: Int64Array,
+    which: Int64Array,
+    cells: Int64Array,
+) -> None:
+    if not terms.sums:
+        return
+    rows = np.array([key.row for key in route.keys], np.int64)
+    first = slots * batch.rows + rows[which]
+    for row, values in terms.sums:
+        finite = _finite(values)
+        if finite.all():
+            exact.add(batch.sums, first + row, values)
+        else:  # a product beyond the range of float64
+            _count_nonfinite(batch, values, None, cells, ~finite)
+            exact.add(batch.sums, first[finite] + row, values[finite])
+
+
+def _add_maxes(
+    batch: _Batch,
+    route: Route,
+    terms: Terms,
+    slots: Int64Array,
+    which: Int64Array,
+    steps: Int64Array,
+) -> None:
+    if not terms.maxes:
+        return
+    fields = np.array([key.field for key in route.keys], np.int64)
+    first = slots * batch.fields + fields[which]
+    if not route.reduction.keeps_last:
+        for offset, images in terms.maxes:
+            np.maximum.at(batch.maxes, first + offset, images)
+        return
+    step = first + route.reduction.maxes - 2
+    newer = np.flatnonzero(steps >= batch.maxes[step])
+    # of equal indices NumPy keeps the last assignment: order by step, then by call
+    newer = newer[np.argsort(steps[newer], kind="stable")]
+    for offset, images in (
+        *terms.maxes,
+        (route.reduction.maxes - 2, steps),
+        (route.reduction.maxes - 1, -steps),
+    ):
+        batch.maxes[first[newer] + offset] = images[newer]
+
+
+def _finite(values: Array | None) -> Array:
+    if values is None or values.dtype.kind != "f":
+        return np.ones(0 if values is None else len(values), bool)
+    return np.isfinite(values)
+
+
+def _count_nonfinite(
+    batch: _Batch, x: Array, w: Array | None, cells: Int64Array, where: Array
+) -> None:
+    """Count NaN, inf and -inf among the values; a pair with a non-finite denominator is a NaN."""
+    values = x[where].astype(np.float64)
+    if w is not None:
+        values[~_finite(w[where])] = np.nan
+    cells = cells[where]
+    for counter, found in (
+        (Counter.NAN, np.isnan(values)),
+        (Counter.POSITIVE_INFINITY, values == np.inf),
+        (Counter.NEGATIVE_INFINITY, values == -np.inf),
+    ):
+        np.add.at(batch.counters[:, counter], cells[found], 1)

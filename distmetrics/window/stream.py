@@ -1,0 +1,390 @@
+"""One rank's contributions to a logger or child, cut into windows.
+
+A stream is one rank's side of a logger or child. It is fed with what the training thread did, in
+order, by the worker alone, and says which windows are closed and what it may still add to.
+
+*Labels.* A window's label is the last step it covers. Several windows may end at the same step (an
+evaluation that is run twice), so that a label is the step and an ordinal below it, in one integer:
+``step << ORDINAL_BITS | ordinal``. A window has the middle ordinal; before and after it there is
+room for windows that hold nothing but late steps. The *watermark* is the first label that this
+rank may still close: what the others may rely on.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from distmetrics import exact
+from distmetrics.snapshot import Snapshot
+from distmetrics.snapshot.table import Key, KeyTable
+from distmetrics.window.lanes import Lanes, Slot, fold
+
+ORDINAL_BITS = 12
+MAX_STEP = 1 << (62 - ORDINAL_BITS)
+NEVER = (1 << 63) - 1
+"""The watermark of a stream that is closed: no label reaches it."""
+_MIDDLE = 1 << (ORDINAL_BITS - 1)
+FOLD_AT = 256
+"""Snapshots of an open window that wait to be folded, at most; one with arrays counts more."""
+_ELEMENTS = 1 << 12
+
+
+def label_of(step: int) -> int:
+    """The label of the window that ends at `step`."""
+    return step << ORDINAL_BITS | _MIDDLE
+
+
+def mark_of(step: int) -> int:
+    """The watermark of a rank that adds nothing below `step` any more."""
+    return step << ORDINAL_BITS
+
+
+def step_of(label: int) -> int:
+    """The last step that the window of this label covers."""
+    return label >> ORDINAL_BITS
+
+
+def first_step(watermark: int) -> int:
+    """The first step that a rank of this watermark may still add to."""
+    return (watermark + _MIDDLE - 1) >> ORDINAL_BITS
+
+
+class Pace(enum.IntFlag):
+    """What is known of a child's steps; both once its steps have been of both kinds."""
+
+    FOLLOWS = 1
+    """they are its parent's, or later"""
+    OWN = 2
+    """they are its own (epochs, batches of an evaluation), and below its parent's"""
+
+
+def ordinal_of(label: int) -> int:
+    """What tells windows that end at the same step apart: ``label - label_of(step_of(label))``.
+
+    0 for the regular window, 1 for the next one, and so on.
+    """
+    return label - label_of(step_of(label))
+
+
+class Steps:
+    """A set of steps as sorted runs ``[first, last]``; cheap where they are consecutive."""
+
+    def __init__(self, runs: Iterable[Iterable[int]] = ()) -> None:
+        self.runs: list[list[int]] = [list(run) for run in runs]
+
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self.runs)
+
+    @property
+    def first(self) -> int:
+        """The lowest step."""
+        return self.runs[0][0]
+
+    @property
+    def last(self) -> int:
+        """The highest step."""
+        return self.runs[-1][1]
+
+    def add(self, step: int) -> None:
+        """Add one step."""
+        runs = self.runs
+        if not runs or step > runs[-1][1] + 1:
+            runs.append([step, step])
+        elif step == runs[-1][1] + 1:
+            runs[-1][1] = step
+        elif step < runs[-1][0]:
+            self.runs = union([self, Steps([[step, step]])]).runs
+
+    def digest(self) -> int:
+        """A non-negative 62-bit hash, the same in every process."""
+        packed = np.array(self.runs, "<i8").tobytes()
+        return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 2
+
+
+def union(sets: Iterable[Steps]) -> Steps:
+    """The steps that are in any of the sets."""
+    merged: list[list[int]] = []
+    for first, last in sorted(run for steps in sets for run in steps.runs):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    return Steps(merged)
+
+
+@dataclass
+class Window:
+    """One rank's part of a window.
+
+    Attributes:
+        main: what was logged for the steps of the window.
+        late: what was logged for steps whose own windows had been closed.
+        steps: the steps of `main`.
+        began: when the window began, in seconds of the rank's clock without pauses.
+        seconds: how long it lasted; set when it is closed.
+    """
+
+    began: float
+    main: Slot = field(default_factory=Slot)
+    late: dict[int, Slot] = field(default_factory=dict)
+    steps: Steps = field(default_factory=Steps)
+    unnamed: bool = False
+    seconds: float = 0.0
+
+    def slots(self) -> list[Slot]:
+        """The main slot and those of late steps."""
+        return [self.main, *self.late.values()]
+
+
+@dataclass(frozen=True)
+class _Closing:
+    """What `Reduction.at_close` may ask."""
+
+    window: Window
+    key: Key
+
+    @property
+    def seconds(self) -> float:
+        return self.window.seconds
+
+    def total(self) -> int | float | None:
+        lanes = self.window.main.lanes
+        return None if lanes is None else lanes.total(self.key)
+
+
+class Stream:
+    """One rank's side of a logger or child.
+
+    Args:
+        name: the child's name, "" for the logger itself.
+        every: steps of a window; None: one window until a flush.
+        table: the keys of the stream.
+        promised: the watermark that this rank has given for the stream before it was made here.
+        now: the rank's clock.
+    """
+
+    def __init__(
+        self, name: str, every: int | None, table: KeyTable, promised: int, now: float
+    ) -> None:
+        self.name = name
+        self.every = every
+        self.table = table
+        self.watermark = promised
+        self._closed: dict[int, Window] = {}
+        self.latest = -1
+        self.pace = Pace(0)
+        self._open: Window | None = None
+        self._last_label = -1
+        self._cut = 0
+        self._ended = now
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is open."""
+        return self._open is None
+
+    def folded(self, now: float) -> Window | None:
+        """What is open, folded; it stays open. None where nothing is."""
+        if self._open is not None:
+            fold(self._open.slots(), self.table)
+            self._open.seconds = now - self._open.began
+        return self._open
+
+    def restore(self, watermark: int, latest: int, window: Window | None) -> None:
+        """Go on where a checkpoint was taken; before anything is logged."""
+        self.watermark = max(self.watermark, watermark)
+        self.latest = latest
+        self._open = window
+
+    def begin(self, since: float) -> None:
+        """The window that is opened next began then, not when the previous one ended."""
+        self._ended = since
+
+    # --- what the training thread did, in order ---
+
+    def log(self, step: int | None, snapshot: Snapshot | None, now: float) -> None:
+        """Add a snapshot; None promises that nothing below `step` comes any more."""
+        if self.every is None:
+            self._log_until_flush(step, snapshot, now)
+            return
+        assert step is not None
+        if snapshot is None:
+            self._pass(step, now)
+            return
+        if self._is_late(step):
+            slot = self._window().late.setdefault(step, Slot())
+        else:
+            self._pass(step, now)
+            window = self._window()
+            window.steps.add(step)
+            slot = window.main
+        self.latest = max(self.latest, step)
+        self._put(slot, snapshot, step)
+
+    def flush(self, step: int, now: float) -> None:
+        """Close the window that ends at `step`, and promise nothing more through it."""
+        if self.every is None:
+            self._flush_all(step, now)
+            return
+        at = first_step(self.watermark)
+        window = self._open
+        if step < at:
+            if window is not None and not window.steps:
+                self._close_late(now)
+            return
+        if window is not None:
+            self._close(label_of(min(self._grid_end(at), step)), now)
+        self.watermark = max(self.watermark, label_of(step) + 1)
+        self._cut = step + 1
+
+    def end(self, parent: int, now: float) -> None:
+        """Close what is open, at the end of its grid, and promise nothing more at all.
+
+        Args:
+            parent: the latest step of the parent, -1 for none: where a child without a grid ends.
+            now: the rank's clock.
+        """
+        if self._open is not None:
+            at = first_step(self.watermark)
+            if self.every is not None:
+                self._close(label_of(self._grid_end(at)), now)
+            else:
+                self._flush_all(parent if parent >= 0 else max(self.latest, at), now)
+        self.watermark = NEVER
+
+    def promise(self, step: int) -> None:
+        """Promise nothing below `step`, where nothing is open."""
+        if self._open is None:
+            self.watermark = max(self.watermark, mark_of(step))
+
+    def take_closed(self) -> dict[int, Window]:
+        """The windows closed since the last call, by label, folded and ready to be offered."""
+        closed, self._closed = self._closed, {}
+        if closed:
+            self._seal(list(closed.values()))
+        return closed
+
+    def _seal(self, windows: list[Window]) -> None:
+        """Fold what the windows hold, and set the fields that a rank adds at their end."""
+        table = self.table
+        fold([slot for window in windows for slot in window.slots()], table)
+        timed = [key for key in table if key.reduction.at_close is not None]
+        for window in windows:
+            if not timed or window.main.lanes is None:
+                continue
+            lanes = window.main.lanes.grown(*table.extent())
+            window.main.lanes = lanes
+            for key in timed:
+                assert key.reduction.at_close is not None
+                fields = slice(key.field, key.field + key.reduction.maxes)
+                lanes.maxes[fields] = key.reduction.at_close(_Closing(window, key))
+
+    # --- windows on a grid ---
+
+    def _is_late(self, step: int) -> bool:
+        at = first_step(self.watermark)
+        if step >= at:
+            return False
+        window = self._open
+        if window is None or not window.steps:
+            return True
+        assert self.every is not None
+        return step < max(self._grid_end(at) - self.every + 1, self._cut)
+
+    def _pass(self, step: int, now: float) -> None:
+        """Close the open window if `step` lies beyond it; raise the watermark."""
+        at = first_step(self.watermark)
+        if step > self._grid_end(at) and self._open is not None:
+            self._close(label_of(self._grid_end(at)), now)
+        self.watermark = max(self.watermark, mark_of(step))
+
+    def _grid_end(self, step: int) -> int:
+        assert self.every is not None
+        return (step // self.every + 1) * self.every - 1
+
+    def _close_late(self, now: float) -> None:
+        """Close a window that holds late steps only, at the watermark."""
+        label = self.watermark
+        if label != label_of(first_step(label)):  # else it waits for that window
+            self._close(label, now)
+            self.watermark = label + 1
+
+    # --- one window until a flush ---
+
+    def _log_until_flush(self, step: int | None, snapshot: Snapshot | None, now: float) -> None:
+        if snapshot is None:
+            if step is not None:
+                self.promise(step)
+            return
+        window = self._window()
+        if step is None:
+            window.unnamed = True
+        else:
+            window.steps.add(step)
+            self.latest = max(self.latest, step)
+        self._put(window.main, snapshot, -1 if step is None else step)
+
+    def _flush_all(self, step: int, now: float) -> None:
+        window = self._open
+        label = label_of(step)
+        if window is None:
+            self.watermark = max(self.watermark, label + 1)
+        elif label >= self.watermark:
+            self._name_steps(window, step)
+            self._close(label, now)
+            self.watermark = label + 1
+        else:
+            late = Window(window.began, late={step: window.main}, steps=Steps())
+            self._open = late
+            label = self.watermark
+            self._close(label, now)
+            self.watermark = label + 1
+
+    @staticmethod
+    def _name_steps(window: Window, step: int) -> None:
+        if window.unnamed or not window.steps:
+            window.steps.add(step)
+
+    # --- both ---
+
+    def _window(self) -> Window:
+        if self._open is None:
+            self._open = Window(self._ended)
+        return self._open
+
+    def _put(self, slot: Slot, snapshot: Snapshot, step: int) -> None:
+        slot.pending.append((snapshot, step))
+        if snapshot.sizes is not None:
+            slot.waiting += sum(map(sum, snapshot.sizes)) // _ELEMENTS
+        slot.waiting += 1
+        if slot.waiting >= FOLD_AT:
+            fold([slot], self.table)
+
+    def _close(self, label: int, now: float) -> None:
+        window = self._open
+        assert window is not None
+        assert label > self._last_label
+        window.seconds = now - window.began
+        self._ended = now
+        self._open = None
+        self._last_label = label
+        self._closed[label] = window
+
+
+def limb_range(windows: Iterable[Window]) -> tuple[int, int]:
+    """The limbs ``[lo, hi)`` that the sums of these windows use; (LIMBS, 0) where they use none."""
+    lo, hi = exact.LIMBS, 0
+    for window in windows:
+        for slot in window.slots():
+            lanes: Lanes | None = slot.lanes
+            if lanes is not None and lanes.sums.digits.size:
+                lo, hi = min(lo, lanes.sums.lo), max(hi, lanes.sums.hi)
+    return lo, hi

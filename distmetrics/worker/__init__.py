@@ -1,0 +1,1 @@
+"""The thread that takes windows to records, and what feeds and empties it."""

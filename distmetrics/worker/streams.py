@@ -1,0 +1,451 @@
+"""All streams of a logger on one rank, fed by a queue of what its training thread did.
+
+The training thread appends events and never waits; the worker consumes them, so that a round's
+view of the streams is one moment of the training thread's history, without a lock between them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from distmetrics.errors import InvalidValue
+from distmetrics.exchange.round import Offer, Offered, Outcome
+from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.topology import Topology
+from distmetrics.snapshot import Snapshot
+from distmetrics.snapshot.staging import arrived, land
+from distmetrics.snapshot.table import KeyTable
+from distmetrics.spool.journal import Journal, Place
+from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
+from distmetrics.worker.backlog import Backlog
+from distmetrics.worker.checkpoint import restored_window
+
+_LOG = logging.getLogger("distmetrics")
+BACKLOG = 8192
+"""Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
+
+
+class Opened(NamedTuple):
+    """A logger or child was made."""
+
+    stream: str
+    every: int | None
+    table: KeyTable
+    now: float
+
+
+class Logged(NamedTuple):
+    """Values were logged; without a snapshot a promise of nothing more below the step."""
+
+    stream: str
+    step: int | None
+    snapshot: Snapshot | None
+    own_step: bool
+    now: float
+
+
+@dataclass
+class Ticket:
+    """Someone in the training thread waits for a stream to be reduced.
+
+    Attributes:
+        stream: its name.
+        absent: the ranks that do not wait for it yet, and their last steps.
+        values: the values of the stream's last row, once it is reduced.
+        reached: the watermark of the stream then, the same on every rank.
+        error: why it will not be.
+        taken: `values` or `error` are on their way.
+        withdrawn: nobody waits any more.
+        done: set when `values` or `error` is there.
+    """
+
+    stream: str
+    absent: dict[int, int] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    reached: int = 0
+    error: Exception | None = None
+    taken: bool = False
+    withdrawn: bool = False
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Flushed(NamedTuple):
+    """A flush through a step, and who waits for it."""
+
+    stream: str
+    step: int
+    now: float
+    ticket: Ticket | None
+
+
+class Restored(NamedTuple):
+    """A stream goes on where a checkpoint was taken."""
+
+    stream: str
+    saved: Mapping[str, Any]
+    topology: Topology
+    now: float
+
+
+class Ended(NamedTuple):
+    """The logger was closed."""
+
+    now: float
+
+
+Event = Opened | Logged | Flushed | Restored | Ended
+_Places = dict[str, dict[int, Place]]
+
+
+class _Promise(NamedTuple):
+    """What a rank says of one of its streams."""
+
+    every: int | None
+    pace: Pace
+    watermark: int
+    idle: bool
+    latest: int
+
+
+class _View(NamedTuple):
+    """What a rank says of all streams at one moment; what it has closed by then is spooled."""
+
+    streams: dict[str, _Promise]
+    promised: dict[str, int]
+    closed: bool
+    waiting: list[Ticket]
+
+
+class Streams:
+    """The streams of one rank, by name; the logger itself is "".
+
+    Args:
+        journal: the rank's spool; None for a logger that keeps none.
+        tell: receives what a user should know.
+    """
+
+    def __init__(
+        self, journal: Journal | None = None, tell: Callable[[str], object] = _LOG.warning
+    ) -> None:
+        self.events: deque[Event] = deque()
+        self.waiting: list[Ticket] = []
+        self.spooled_step = -1
+        self._journal = journal
+        self._tell = tell
+        self._streams: dict[str, Stream] = {}
+        self._backlogs: dict[str, Backlog] = {}
+        self._agreed: dict[str, StreamSchema] = {}
+        self._promised: dict[str, int] = {}
+        self._reached = -1
+        self._flushed = 0.0
+        self._used = 0.0
+        self._closed = False
+        self._errors: list[InvalidValue] = []
+        self._consuming = threading.Lock()
+        self._collecting = threading.Lock()
+        self._view = _View({}, {}, False, [])
+        self._offered: list[Ticket] = []
+        self._held = False
+
+    # --- the training thread's side ---
+
+    def push(self, event: Event) -> None:
+        """Append what the training thread did; never waits for another rank or for I/O."""
+        self.events.append(event)
+        if len(self.events) > BACKLOG:
+            with self._consuming:
+                self._consume_events(wait=False)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Wait no longer; False where the values are on their way."""
+        with self._consuming:
+            if ticket.taken:
+                return False
+            ticket.withdrawn = True
+            if ticket in self.waiting:
+                self.waiting.remove(ticket)
+            return True
+
+    # --- collecting ---
+
+    def collect(self) -> None:
+        """Take in the events so far: closed windows are folded, spooled, and may be offered."""
+        with self._collecting:
+            self._collect()
+
+    def _collect(self, offering: bool = False) -> _View:
+        with self._consuming:
+            self._held &= not offering
+            self._consume_events(wait=True)
+            closed = {name: stream.take_closed() for name, stream in self._streams.items()}
+            view = self._look()
+            # what a waiting rank does next must come after what the round raises
+            self._held |= offering and bool(view.waiting)
+        places = self._spool(closed, view)
+        with self._consuming:
+            for name, windows in closed.items():
+                backlog = self._backlogs.setdefault(name, Backlog(name))
+                backlog.add(windows, places.get(name, {}))
+            self._view = view
+        return view
+
+    def take_errors(self) -> list[InvalidValue]:
+        """What was found wrong with values only after they had come from a device."""
+        errors, self._errors = self._errors, []
+        return errors
+
+    def _look(self) -> _View:
+        """What this rank promises now, after what it has closed."""
+        for stream in self._streams.values():
+            if not stream.pace & Pace.OWN and self._follows_parent(self._agreed.get(stream.name)):
+                stream.promise(self._reached)
+        for agreed in self._agreed.values():
+            self._promise(agreed)
+        return _View(
+            {
+                name: _Promise(s.every, s.pace, s.watermark, s.idle, s.latest)
+                for name, s in self._streams.items()
+            },
+            {name: p for name, p in self._promised.items() if name not in self._streams},
+            self._closed,
+            list(self.waiting),
+        )
+
+    def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
+        """Write closed windows and watermarks through to the spool before they are offered."""
+        if self._journal is None:
+            return {}
+        places: _Places = {}
+        marks = {name: promise.watermark for name, promise in view.streams.items()}
+        try:
+            for name, windows in closed.items():
+                if name.startswith(COLLECTIVE):
+                    continue  # once this process has died, nobody waits for it
+                promise = view.streams[name]
+                self._journal.add_stream(name, promise.every, self._streams[name].table)
+                places[name] = self._journal.add(name, windows)
+            self._journal.mark(marks | dict(view.promised))
+        except OSError as error:
+            self._journal.close(committed=False)
+            self._journal = None
+            self._tell(
+                f"the spool cannot be written ({error.strerror or error}): closed windows are kept "
+                "in memory from now on, and are lost if this process dies before they are reduced"
+            )
+            return places
+        root = marks.get("", 0)
+        self.spooled_step = view.streams[""].latest if root >= NEVER else first_step(root) - 1
+        return places
+
+    # --- the worker's side ---
+
+    def offer(self, positions: Mapping[str, int]) -> Offer:
+        """What this rank brings to a round that begins now.
+
+        Args:
+            positions: on rank 0, the labels through which all is written.
+        """
+        with self._collecting:  # the spooler stays away from the backlogs meanwhile
+            view = self._collect(offering=True)
+            self._offered = view.waiting
+            waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
+            streams = {
+                name: self._called(name, promise, waiting.get(name))
+                if name.startswith(COLLECTIVE)
+                else self._offer(
+                    name, promise, promise.watermark, self._backlogs[name].next(self._journal)
+                )
+                for name, promise in view.streams.items()
+            }
+        return Offer(streams, view.promised, view.closed, waiting, positions)
+
+    def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
+        """What this rank brings to a collective call: the window of that call and no other.
+
+        Nothing is promised, so that only what all ranks wait for is reduced.
+        """
+        windows = self._backlogs[name].only(None if mark is None else mark - 1)
+        watermark = promise.watermark if promise.watermark >= NEVER else 0
+        return self._offer(name, promise, watermark, windows)
+
+    def _offer(
+        self, name: str, promise: _Promise, watermark: int, windows: Mapping[int, Window]
+    ) -> Offered:
+        table = self._streams[name].table
+        return Offered(
+            promise.every, promise.pace, watermark, promise.idle, windows, table, promise.latest
+        )
+
+    def settle(self, outcome: Outcome, schema: Schema) -> None:
+        """Take in what a round came to: what is reduced, committed, set aside and promised."""
+        with self._consuming:
+            self._held = False
+            self._agreed = {stream.name: stream for stream in schema}
+            for row in outcome.rows:
+                backlog = self._backlogs.get(row.stream.name)
+                if backlog is not None:
+                    backlog.sent = max(backlog.sent, row.label)
+            for name, position in outcome.positions.items():
+                if name in self._backlogs:
+                    self._backlogs[name].release(position)
+            for name in schema.aside & self._backlogs.keys():
+                self._backlogs[name].sent = NEVER
+                self._backlogs[name].release(NEVER)
+            for name, label in outcome.raised.items():
+                stream = self._streams.get(name)
+                if stream is not None and stream.idle:
+                    stream.watermark = max(stream.watermark, label)
+        if self._journal is not None and any(p >= 0 for p in outcome.positions.values()):
+            with self._collecting:
+                self._journal.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
+
+    def rewind(self, positions: Mapping[str, int]) -> None:
+        """Offer again what rank 0 has not written: a round was broken off."""
+        for name, backlog in self._backlogs.items():
+            if backlog.sent < NEVER:
+                backlog.sent = positions.get(name, -1)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the logger was closed, as far as events have been taken in."""
+        return self._closed
+
+    def open_windows(self) -> dict[str, Window]:
+        """What is open, folded, as of the latest flush; it stays open."""
+        with self._consuming:
+            found = {n: stream.folded(self._flushed) for n, stream in self._streams.items()}
+            return {name: window for name, window in found.items() if window is not None}
+
+    @property
+    def spooling(self) -> bool:
+        """Whether closed windows are on disk."""
+        return self._journal is not None
+
+    def take(self, arrived: Container[str]) -> list[Ticket]:
+        """The calls that waited when the round began and for whose streams it was the last one."""
+        with self._consuming:
+            taken = [t for t in self.waiting if t in self._offered and t.stream in arrived]
+            return self._take(taken)
+
+    def break_off(self) -> list[Ticket]:
+        """All calls that wait: the round that they waited for came to nothing."""
+        with self._consuming:
+            self._held = False
+        self.collect()
+        with self._consuming:
+            return self._take(list(self.waiting))
+
+    def _take(self, tickets: list[Ticket]) -> list[Ticket]:
+        for ticket in tickets:
+            ticket.taken = True
+            self.waiting.remove(ticket)
+        return tickets
+
+    def backlog(self) -> int:
+        """How many closed windows wait to be reduced."""
+        return sum(len(backlog) for backlog in list(self._backlogs.values()))
+
+    def keys_of(self, name: str) -> list[str]:
+        """Keys of a stream, for messages."""
+        stream = self._streams.get(name)
+        return [] if stream is None else [key.name for key in stream.table]
+
+    def close(self) -> None:
+        """Close the spool; it is deleted where all its windows are known to be committed."""
+        with self._collecting:
+            if self._journal is not None:
+                kept = sum(backlog.kept for backlog in self._backlogs.values())
+                self._journal.close(committed=self._closed and not kept and not self.events)
+                self._journal = None
+
+    # --- events ---
+
+    def _consume_events(self, wait: bool) -> None:
+        """Apply the events so far, in order; those behind one that is still on a device wait.
+
+        Args:
+            wait: wait for transfers from a device that are under way.
+        """
+        while self.events and not self._held:
+            event = self.events[0]
+            if isinstance(event, Logged) and event.snapshot is not None:
+                snapshot = event.snapshot
+                if not (snapshot.staged and (wait or arrived(snapshot))):
+                    return
+                self._errors += land(snapshot)
+            self.events.popleft()
+            self._apply(event)
+            self._used = event.now
+
+    def _apply(self, event: Event) -> None:
+        if isinstance(event, Logged):
+            stream = self._streams[event.stream]
+            if stream.every is None and stream.idle:
+                # an evaluation begins where the logger was last used, not at the previous one
+                stream.begin(self._used)
+            if stream.every is not None:
+                self._note_pace(stream, event.step, event.own_step)
+            stream.log(event.step, event.snapshot, event.now)
+            if not event.stream and event.step is not None:
+                self._reached = max(self._reached, event.step)
+        elif isinstance(event, Flushed):
+            stream, step = self._streams[event.stream], event.step
+            if stream.every is None:
+                self._note_pace(stream, step, own=False)
+            if event.stream.startswith(COLLECTIVE):
+                step = max(step, first_step(stream.watermark))  # calls come after each other
+            self._flushed = event.now
+            stream.flush(step, event.now)
+            if event.ticket is not None and not event.ticket.withdrawn:
+                self.waiting.append(event.ticket)
+        elif isinstance(event, Restored):
+            stream = self._streams[event.stream]
+            saved = event.saved
+            window = restored_window(saved, stream.table, event.topology, event.now)
+            stream.restore(saved["watermark"], saved["latest"], window)
+            if not event.stream:
+                self._reached = max(self._reached, saved["latest"])
+        elif isinstance(event, Opened):
+            promised = self._promised.get(event.stream, 0)
+            self._streams[event.stream] = Stream(
+                event.stream, event.every, event.table, promised, event.now
+            )
+        else:
+            for stream in self._streams.values():
+                stream.end(self._reached if stream.name else -1, event.now)
+            self._closed = True
+
+    def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
+        """Learn from a call whether a child's steps are those of its parent."""
+        if not stream.name or stream.name.startswith(COLLECTIVE):
+            return
+        if own:
+            stream.pace |= Pace.OWN
+        elif step is not None and self._reached >= 0:
+            stream.pace |= Pace.OWN if step < self._reached else Pace.FOLLOWS
+
+    def _follows_parent(self, agreed: StreamSchema | None) -> bool:
+        """Whether a child with nothing open promises what its parent has reached.
+
+        So that an evaluation on some ranks alone does not wait for the end of the others. Not
+        before a rank has shown that its steps are its parent's, since what comes below a promise
+        is late.
+        """
+        return agreed is not None and agreed.pace == Pace.FOLLOWS and self._reached >= 0
+
+    def _promise(self, agreed: StreamSchema) -> None:
+        """What this rank promises for a stream that it has not made."""
+        name = agreed.name
+        if name in self._streams or not name:
+            return
+        promised = self._promised.get(name, 0)
+        if self._closed:
+            promised = NEVER
+        elif self._follows_parent(agreed):
+            promised = max(promised, mark_of(self._reached))
+        self._promised[name] = promised

@@ -1,0 +1,223 @@
+"""Rank 0's end of the way: records to the sinks, each kept from harming the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distmetrics.record import Record
+from distmetrics.sinks import IsolatedSink, JsonlSink, NamedSink, Run, Sink, SinkStats
+
+PATIENCE = 1.0
+"""Seconds that the worker gives a sink that lags but moves, so that windows gather before it."""
+CAPACITY = 4096
+"""Records that wait for one sink, at most."""
+KEPT = 10_000
+"""Records that wait for the disk of ``metrics.jsonl``, at most."""
+LOG = "jsonl"
+
+
+class Writer:
+    """The sinks of a run. Used from the worker's thread, but for `handle` and `stats`.
+
+    Args:
+        sinks: the sinks by name, besides the JSONL file.
+        run: what the sinks are told.
+        report: receives what a user should know.
+        remember: receives what finds the sinks' own runs again, whenever it has changed.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[NamedSink],
+        run: Run,
+        report: Callable[[str], object],
+        remember: Callable[[Mapping[str, Any]], object] = lambda states: None,
+    ) -> None:
+        self._run = run
+        self._report = report
+        self._remember = remember
+        self._states: dict[str, Any] = dict(run.state)
+        self._direct: dict[str, Sink] = {}
+        self._isolated: dict[str, IsolatedSink] = {}
+        self._log = None if run.directory is None else JsonlSink()
+        self._unwritten: list[Record] = []
+        for name, sink in sinks:
+            if getattr(sink, "direct", False):
+                self._direct[name] = sink
+            else:
+                self._isolated[name] = IsolatedSink(sink, report, name=name, capacity=CAPACITY)
+        self._opened = False
+        self._failed: set[str] = set()
+        names = [*self._direct, *([] if self._log is None else [LOG])]
+        self._written = dict.fromkeys(names, 0)
+        self._errors = dict.fromkeys(names, 0)
+        self._lost = 0
+        self.last_step = -1
+
+    @property
+    def committed(self) -> bool:
+        """Whether every record is in ``metrics.jsonl``, through to the disk."""
+        return not self._unwritten
+
+    def open(self, first: Record | None = None) -> None:
+        """Open the sinks, once; they open at the first record."""
+        if self._opened:
+            return
+        self._opened = True
+        run = self._run
+        if run.attempt and first is not None:
+            run = replace(run, resumed_from=first.first_step)
+        if self._log is not None and not self._try(LOG, "opening", lambda: _open(self._log, run)):
+            self._failed.add(LOG)
+        for name, sink in self._direct.items():
+            mine = _for_sink(run, name)
+            if not self._try(name, "opening", lambda s=sink, r=mine: s.open(r)):  # type: ignore[misc]
+                self._failed.add(name)
+        for name, isolated in self._isolated.items():
+            isolated.open(_for_sink(run, name))
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Hand the records to every sink, in order."""
+        if not records and not self._unwritten:
+            return
+        self.open(records[0] if records else None)
+        self._write_log(records)
+        if not records:
+            return
+        for name, sink in self._direct.items():
+            if name not in self._failed:
+                self._write_direct(name, sink, records)
+        for isolated in self._isolated.values():
+            isolated.write_many(records)
+            if isolated.stats()["queued"] > CAPACITY // 2:
+                self._await(isolated)
+        self.last_step = max(self.last_step, *(record.step for record in records))
+        self._note_states()
+
+    def drain(self, timeout: float) -> None:
+        """Give the sinks up to `timeout` seconds to take what they were handed."""
+        deadline = time.monotonic() + timeout
+        for isolated in self._isolated.values():
+            isolated.drain(max(0.0, deadline - time.monotonic()))
+
+    def close(self, timeout: float) -> None:
+        """Close every sink; those that take longer than `timeout` seconds are left behind."""
+        if not self._opened:
+            return
+        self._write_log(())
+        self._note_states()
+        if self._log is not None and LOG not in self._failed:
+            self._try(LOG, "closing", self._log.close)
+        for name, sink in self._direct.items():
+            if name not in self._failed:
+                self._try(name, "closing", sink.close)
+        deadline = time.monotonic() + timeout
+        for isolated in self._isolated.values():
+            isolated.close(max(0.1, deadline - time.monotonic()))
+
+    def handle(self, name: str) -> Any:
+        """The sink's own handle; None where there is no such sink."""
+        sink: Any = self._isolated.get(name) or self._direct.get(name)
+        if name == LOG:
+            sink = self._log
+        if sink is None:
+            return None
+        self.open()
+        return getattr(sink, "handle", None)
+
+    def stats(self) -> dict[str, SinkStats]:
+        """For each sink: queued, written, dropped, errors."""
+        direct = {
+            name: SinkStats(
+                queued=len(self._unwritten) if name == LOG else 0,
+                written=written,
+                dropped=self._lost if name == LOG else 0,
+                errors=self._errors[name],
+            )
+            for name, written in self._written.items()
+        }
+        return direct | {name: sink.stats() for name, sink in self._isolated.items()}
+
+    def _write_log(self, records: Sequence[Record]) -> None:
+        """Append to ``metrics.jsonl``; what the disk does not take waits, up to a bound."""
+        log = self._log
+        if log is None or not (records or self._unwritten):
+            return
+        self._unwritten += records
+        waiting = self._unwritten
+
+        def write() -> None:
+            log.write_many(waiting)
+            log.sync()
+
+        if LOG not in self._failed and self._try(LOG, f"writing step {waiting[-1].step}", write):
+            self._written[LOG] += len(waiting)
+            self._unwritten = []
+        elif len(waiting) > KEPT:
+            if not self._lost:
+                self._report(
+                    f"{self._run.directory}/metrics.jsonl cannot be written and {KEPT} records "
+                    f"wait: the oldest, of step {waiting[0].step}, is lost; further losses are "
+                    "counted in stats()"
+                )
+            self._lost += len(waiting) - KEPT
+            self._unwritten = waiting[-KEPT:]
+
+    def _note_states(self) -> None:
+        """Remember what finds the sinks' own runs again after a restart."""
+        states: dict[str, Any] = {}
+        for name, sink in {**self._direct, **self._isolated}.items():
+            state = getattr(sink, "state", None)
+            if state is not None:
+                states[name] = state()
+        states = {name: state for name, state in states.items() if state}
+        if states and states != self._states:
+            self._states = states
+            self._remember(states)
+
+    def _write_direct(self, name: str, sink: Sink, records: Sequence[Record]) -> None:
+        many = getattr(sink, "write_many", None)
+        if many is not None:
+            if self._try(name, f"writing step {records[-1].step}", lambda: many(records)):
+                self._written[name] += len(records)
+            return
+        for record in records:
+            if self._try(name, f"writing step {record.step}", lambda r=record: sink.write(r)):  # type: ignore[misc]
+                self._written[name] += 1
+
+    def _await(self, sink: IsolatedSink) -> None:
+        """Wait while a sink that lags gets on; one that stands still is not waited for."""
+        deadline = time.monotonic() + PATIENCE
+        queued = sink.stats()["queued"]
+        while queued > CAPACITY // 2 and time.monotonic() < deadline:
+            sink.drain(PATIENCE / 10)
+            now = sink.stats()["queued"]
+            if now >= queued:
+                return
+            queued = now
+
+    def _try(self, name: str, doing: str, action: Callable[[], object]) -> bool:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything
+            self._errors[name] += 1
+            if self._errors[name] == 1:
+                self._report(
+                    f"sink {name!r} failed in {doing}: {type(error).__name__}: {error}; the "
+                    "training and the other sinks go on, further errors are counted in stats()"
+                )
+            return False
+        return True
+
+
+def _open(log: JsonlSink | None, run: Run) -> None:
+    assert log is not None
+    log.open(run)
+
+
+def _for_sink(run: Run, name: str) -> Run:
+    """The run with the state of this sink alone."""
+    return replace(run, state=run.state.get(name, {}))
