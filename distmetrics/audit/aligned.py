@@ -64,8 +64,9 @@ class Aligned:
     def relative(self, row: int | None = None) -> Floats:
         """Shape (n,): `spread` relative to the largest magnitude of the step.
 
-        With `row`: the difference of that run to the reference in place of `spread`. A step whose values are below a tenth of the key's median counts as if they were that
-        tenth: differences of values that happen to be near zero say little.
+        With `row`: the difference of that run to the reference in place of `spread`. A step whose
+        values are below a tenth of the key's median counts as if they were that tenth:
+        differences of values that happen to be near zero say little.
         """
         largest = np.maximum(np.abs(self.values).max(axis=0), _FLOOR * self.scale)
         found: Floats = np.zeros_like(largest)
