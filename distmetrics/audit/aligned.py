@@ -61,15 +61,17 @@ class Aligned:
         """The median over the steps of the largest magnitude among the runs."""
         return float(np.median(np.abs(self.values).max(axis=0))) if self.count else 0.0
 
-    def relative(self) -> Floats:
+    def relative(self, row: int | None = None) -> Floats:
         """Shape (n,): `spread` relative to the largest magnitude of the step.
 
-        A step whose values are below a tenth of the key's median counts as if they were that
-        tenth: differences of values that happen to be near zero say little.
+        With `row`: the difference of that run to the reference in place of `spread`. A step whose
+        values are below a tenth of the key's median counts as if they were that tenth:
+        differences of values that happen to be near zero say little.
         """
         largest = np.maximum(np.abs(self.values).max(axis=0), _FLOOR * self.scale)
         found: Floats = np.zeros_like(largest)
-        np.divide(self.spread, largest, out=found, where=largest > 0)
+        spread = self.spread if row is None else np.abs(self.values[row] - self.values[0])
+        np.divide(spread, largest, out=found, where=largest > 0)
         return found
 
 

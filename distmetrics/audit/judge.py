@@ -31,6 +31,8 @@ _CLOCK = re.compile(
 )
 _EXACT_FLOAT32 = 2.0**24
 _BIASED = 6.0
+_ROUNDING = 1e-9
+_BY_CHANCE = 5
 
 
 @dataclass(frozen=True)
@@ -273,6 +275,8 @@ def _drift(aligned: Aligned, when: pattern.Onset, context: Context) -> _Finding 
             f"equal for the first {when.equal} steps, then single samples count differently while "
             "the training drifts",
         )
+    if when.discrete and when.equal < _BY_CHANCE and when.growth < 3:
+        return None  # ratios of small counts can be equal at first by chance
     steps = "step" if when.equal == 1 else "steps"
     enough = aligned.count >= 4 and when.equal < aligned.count
     if not enough or when.returns:
@@ -319,6 +323,12 @@ def _of_scatter(aligned: Aligned) -> _Finding | None:
 
 
 def _undecided(aligned: Aligned, factors: scaling.Scaling | None) -> _Finding:
+    if float(aligned.relative().max()) <= _ROUNDING:
+        return _Finding(
+            Kind.UNDECIDED,
+            0.5,
+            "the runs differ by no more than rounding; reduce exactly, or accept it with rtol",
+        )
     few = aligned.count < scatter.MIN_STEPS
     hint = f"only {aligned.count} step{'s' * (aligned.count != 1)}" if few else "no clear pattern"
     if factors is not None and factors.significant and factors.coherent:

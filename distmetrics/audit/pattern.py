@@ -95,18 +95,17 @@ def uneven_steps(aligned: Aligned, weights: Mapping[str, Floats]) -> tuple[str, 
     A step is uneven where the count is no multiple of some world size; or, where all or none are,
     where it is not the usual count (the small last batch).
     """
-    difference = aligned.relative()
+    differences = [(size, aligned.relative(row)) for row, size in enumerate(aligned.sizes)]
     best: tuple[str, float] | None = None
     for name, weight in weights.items():
-        uneven = np.zeros(aligned.count, bool)
-        for size in set(aligned.sizes):
-            uneven |= np.mod(weight, size) != 0
-        if uneven.all() or not uneven.any():
-            uneven = weight != _usual(weight)
-        for begin in _beginnings(aligned.count):
-            sure = _told_apart(difference[:begin], uneven[:begin])
-            if sure is not None and (best is None or sure > best[1]):
-                best = name, sure
+        for size, difference in differences:
+            uneven = np.mod(weight, np.lcm(size, aligned.sizes[0])) != 0
+            if uneven.all() or not uneven.any():
+                uneven = weight != _usual(weight)
+            for begin in _beginnings(aligned.count):
+                sure = _told_apart(difference[:begin], uneven[:begin])
+                if sure is not None and (best is None or sure > best[1]):
+                    best = name, sure
     return best
 
 
@@ -134,7 +133,7 @@ class Onset:
     Attributes:
         equal: the number of leading steps that are equal up to rounding.
         growth: median difference of the last third over that of the first.
-        returns: the runs fall back to (almost) equal again and again.
+        returns: some run falls back to (almost) equal to the reference again and again.
         lattice: differences are multiples of one quantum, as with counts, and ratios of counts.
         discrete: some run repeats its values often, as ratios of small counts do.
         rare: most steps are equal.
@@ -157,14 +156,25 @@ def onset(aligned: Aligned, rtol: float) -> Onset:
     early = float(np.median(difference[:third]))
     late = float(np.median(difference[-third:]))
     growth = late / early if early > 0 else (np.inf if late > 0 else 1.0)
-    later = difference[equal:]  # being equal at first is no return to being equal
-    least = max(2, min(max(_FEW, len(later) // 20), len(later) // 10))
-    split = gap_split(later, _APART, least)
-    returns = split is not None and alternations(later > split) >= 4
+    returns = any(
+        _returns(aligned.relative(row), max(ROUNDING, rtol)) for row in range(len(aligned.sizes))
+    )
     lattice = _is_lattice(aligned)
     distinct = min(len(np.unique(row)) for row in aligned.values) / aligned.count
     rare = float(np.mean(same)) >= 0.5
     return Onset(equal, growth, returns, lattice, distinct < _DISTINCT, rare)
+
+
+def _returns(difference: Floats, rounding: float) -> bool:
+    """Whether a run is (almost) equal to the reference now and then, between steps when it is not.
+
+    Being equal at first is no return to being equal.
+    """
+    same = difference <= rounding
+    later = difference[int(np.argmin(same)) :] if not same.all() else difference[:0]
+    least = max(2, min(max(_FEW, len(later) // 20), len(later) // 10))
+    split = gap_split(later, _APART, least)
+    return split is not None and alternations(later > split) >= 4
 
 
 def _is_lattice(aligned: Aligned) -> bool:

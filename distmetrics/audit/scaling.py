@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -180,6 +181,6 @@ def _constant(scaling: Scaling) -> tuple[Kind, float] | None:
 def _significance(scaling: Scaling) -> float:
     """How sure it is that the factors are not 1 by chance."""
     if scaling.exact:
-        return min(1.0 - 10.0 ** (-1.0 - scaling.steps / 3), _MOST)
+        return min(1.0 - math.exp(-2.3 - 0.77 * scaling.steps), _MOST)
     strongest = np.abs(scaling.logs) / np.maximum(scaling.errors, EXACT)
     return min(normal_cdf(float(strongest.max()) / 2), _MOST)

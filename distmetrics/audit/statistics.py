@@ -57,7 +57,7 @@ def gap_split(values: Floats, ratio: float, least: int) -> float | None:
 
     Returns the geometric middle of the widest gap (on a log scale) that has at least `least`
     values on either side. None if it is no wider than `ratio`, or the largest value below it is
-    more than a fiftieth of the median above it. Zeros are below everything.
+    more than half a percent of the median above it. Zeros are below everything.
     """
     ordered = np.sort(values)
     if len(ordered) < 2 * least or ordered[-1] <= 0:
@@ -69,7 +69,7 @@ def gap_split(values: Floats, ratio: float, least: int) -> float | None:
         return None
     widest = int(np.argmax(gaps))
     place = widest + least - 1
-    if gaps[widest] < math.log(ratio) or 50 * ordered[place] > np.median(ordered[place + 1 :]):
+    if gaps[widest] < math.log(ratio) or 200 * ordered[place] > np.median(ordered[place + 1 :]):
         return None
     return float(np.exp((logs[place] + logs[place + 1]) / 2))
 

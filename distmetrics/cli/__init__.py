@@ -10,6 +10,7 @@ import click
 from distmetrics.errors import DistmetricsError
 
 COMMANDS = {
+    "audit": "distmetrics.audit.commands:audit",
     "demo": "distmetrics.cli.demo:demo",
     "merge": "distmetrics.cli.merge:merge",
     "replay": "distmetrics.cli.replay:replay",
