@@ -53,12 +53,12 @@ def plotly() -> Any:
 
 
 def embedded(value: Any) -> Any:
-    """A value as strict JSON that may stand in a script element, whatever texts it holds.
+    r"""A value as strict JSON that may stand in a script element, whatever texts it holds.
 
     Numbers that are not finite become null.
 
     >>> print(embedded({"</script>": float("nan")}))
-    {"\\u003c/script>": null}
+    {"\u003c/script>": null}
     """
     text = json.dumps(_finite(value), allow_nan=False, ensure_ascii=False, separators=(",", ": "))
     # In a script element only "<" can end it or open another one.

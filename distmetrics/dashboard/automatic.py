@@ -1,4 +1,4 @@
-"""The dashboard that a registry makes by itself: a section for each group, a chart for each name."""
+"""The dashboard a registry makes by itself: a section for each group, a chart for each name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def automatic_template(subject: Subject) -> Template:
 def _title(key: str, names: object) -> str:
     """The name that a key is drawn under: without the child's prefix, or the part of a rank."""
     assert isinstance(names, dict)
-    head, slash, tail = key.rpartition("/")
+    head, slash, _ = key.rpartition("/")
     if slash and names[key].kind in ("per_rank", "quantiles"):
         return _title(head, names) if head in names else head
     _, slash, bare = key.partition("/")

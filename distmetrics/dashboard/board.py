@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from distmetrics.dashboard.patterns import matcher
 from distmetrics.dashboard.subject import Subject
@@ -26,7 +26,7 @@ class Key:
     """
 
     name: str
-    description: Description = Description()
+    description: Description = field(default_factory=Description)
     pattern: bool = False
     logged: bool = False
 

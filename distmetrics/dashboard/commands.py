@@ -111,9 +111,7 @@ def grafana(run: str, templates: tuple[str, ...], out: Path | None) -> None:
 
 
 @dashboard.command()
-@click.argument(
-    "runs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(exists=True)
-)
+@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=click.Path(exists=True))
 @_shared
 def html(runs: tuple[str, ...], templates: tuple[str, ...], out: Path | None) -> None:
     """Make one page of HTML that needs no server; several runs are laid over each other."""

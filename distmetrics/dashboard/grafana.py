@@ -45,12 +45,12 @@ def to_json(board: Board) -> str:
 
 
 def query(key: Key) -> str:
-    """The PromQL expression for a key, of the runs that are chosen.
+    r"""The PromQL expression for a key, of the runs that are chosen.
 
     >>> print(query(Key("val/loss")))
     distmetrics_val_x2f_loss{run=~"$run"}
     >>> print(query(Key("*num_pairs", pattern=True)))
-    {__name__=~"distmetrics_.+",key=~"(?:.*\\\\/)?.*num_pairs",run=~"$run"}
+    {__name__=~"distmetrics_.+",key=~"(?:.*\\/)?.*num_pairs",run=~"$run"}
     """
     if key.pattern:
         return _pattern_query(key.name)
@@ -130,7 +130,7 @@ def _panel(panel: Panel) -> timeseries.Panel | trend.Panel:
 def _over_time(panel: Panel) -> timeseries.Panel:
     from grafana_foundation_sdk.builders import timeseries
 
-    made = _styled(timeseries.Panel(), panel)
+    made: timeseries.Panel = _styled(timeseries.Panel(), panel)
     spread = panel.draw == "spread"
     # Bands are found by the names of their curves, so that there each run has a panel of its own.
     legend = "{{key}}" if spread else "{{key}} {{run}}"
@@ -146,7 +146,7 @@ def _over_time(panel: Panel) -> timeseries.Panel:
 def _over_key(panel: Panel, axis: Key) -> trend.Panel:
     from grafana_foundation_sdk.builders import trend
 
-    made = _styled(trend.Panel(), panel).x_field(axis.name)
+    made: trend.Panel = _styled(trend.Panel(), panel).x_field(axis.name)
     made = made.with_target(_target(query(axis), 0, axis.name))
     for number, expression in enumerate(queries(panel), start=1):
         made = made.with_target(_target(expression, number, "{{key}}"))

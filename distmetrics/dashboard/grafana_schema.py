@@ -144,7 +144,9 @@ def check(text: str) -> None:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise InvalidValue(f"the Grafana dashboard is malformed at {place}: {first['msg']}") from error
+        raise InvalidValue(
+            f"the Grafana dashboard is malformed at {place}: {first['msg']}"
+        ) from error
     for problem in _problems(dashboard):
         raise InvalidValue(f"the Grafana dashboard is malformed: {problem}")
 

@@ -77,9 +77,10 @@ def _named(subject: Subject) -> Iterable[tuple[RunData, str]]:
 
 def _run(run: RunData, name: str, keys: Sequence[Key], arrays: _Arrays) -> dict[str, Any]:
     series = {key.name: run.series[key.name] for key in keys if key.name in run.series}
-    clocks = [one.times for one in series.values() if _has_times(one)]
-    start = float(min(map(np.nanmin, clocks))) if clocks else 0.0
-    end = float(max(map(np.nanmax, clocks))) if clocks else 0.0
+    clocks = [one.times for one in series.values() if one.times is not None]
+    clocks = [clock for clock in clocks if np.isfinite(clock).any()]
+    start = min((float(np.nanmin(clock)) for clock in clocks), default=0.0)
+    end = max((float(np.nanmax(clock)) for clock in clocks), default=0.0)
     ranks = run.world_size
     label = name if ranks is None else f"{name}, {ranks} rank{'' if ranks == 1 else 's'}"
     return {
@@ -91,10 +92,6 @@ def _run(run: RunData, name: str, keys: Sequence[Key], arrays: _Arrays) -> dict[
             for key, one in series.items()
         },
     }
-
-
-def _has_times(series: Series) -> bool:
-    return series.times is not None and bool(np.isfinite(series.times).any())
 
 
 def _times(series: Series, arrays: _Arrays) -> int | None:

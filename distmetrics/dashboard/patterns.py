@@ -11,24 +11,24 @@ _NONFINITE = "nonfinite"
 
 
 def escaped(text: str) -> str:
-    """A regular expression that matches `text` alone, understood alike by Python, RE2 and browsers.
+    r"""A regular expression that matches `text` alone, alike in Python, RE2 and browsers.
 
     `re.escape` also escapes spaces and dashes, which not all of them take.
 
     >>> print(escaped("acc[0] (50%)"))
-    acc\\[0\\] \\(50%\\)
+    acc\[0\] \(50%\)
     """
     return "".join("\\" + char if char in _SPECIAL else char for char in text)
 
 
 def regex(pattern: str) -> str:
-    """A regular expression for the whole of a key that a pattern matches, without anchors.
+    r"""A regular expression for the whole of a key that a pattern matches, without anchors.
 
     Patterns are those of a registry: ``*``, ``?``, ``[abc]``, ``[!abc]``, as in
     `fnmatch.fnmatchcase`.
 
     >>> print(regex("*.loss[0-9]"))
-    .*\\.loss[0-9]
+    .*\.loss[0-9]
     """
     out, place = [], 0
     while place < len(pattern):

@@ -144,7 +144,7 @@ def _opened(place: str | Path) -> RunData:
 def _declare(registry: Registry, written: Mapping[str, Any]) -> None:
     options = {name: written[name] for name in _OPTIONS if name in written}
     params = written.get("params", {})
-    registry.declare(written["reduction"], [written["pattern"]], params, **options)  # type: ignore[arg-type]  # checked there
+    registry.declare(written["reduction"], [written["pattern"]], params, **options)
 
 
 def _of_registry(registry: Registry, title: str) -> Subject:

@@ -73,8 +73,10 @@ def sparkline(values: Floats, width: int = CURVE) -> str:
     '▁▂▃·█'
     """
     parts = np.array_split(values, min(width, len(values))) if len(values) else []
-    means = [float(np.mean(part[np.isfinite(part)])) if np.isfinite(part).any() else math.nan
-             for part in parts]
+    means = [
+        float(np.mean(part[np.isfinite(part)])) if np.isfinite(part).any() else math.nan
+        for part in parts
+    ]
     finite = [mean for mean in means if math.isfinite(mean)]
     if not finite:
         return _GAP * len(means)

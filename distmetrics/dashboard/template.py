@@ -16,8 +16,8 @@ A template is a TOML file::
     scale = "log"
 
 A pattern matches a key as a whole or from behind one of its slashes, so that ``loss`` draws
-``val/loss`` as well; ``/loss`` is the whole key alone. Counts of non-finite values (``loss/nonfinite``) match only patterns that
-name them.
+``val/loss`` as well; ``/loss`` is the whole key alone. Counts of non-finite values
+(``loss/nonfinite``) match only patterns that name them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class _Table:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._left.pop(name, default)
         if value is None:
-            raise InvalidValue(f"{self.where}: it lacks {name} = \"...\"")
+            raise InvalidValue(f'{self.where}: it lacks {name} = "..."')
         if not isinstance(value, str):
             raise InvalidType(f"{self.where}: {name} is a text, not {value!r}")
         if not value and default is None:

@@ -70,13 +70,13 @@ def left_out(board: Board) -> list[str]:
 
 
 def tag_patterns(panel: Panel) -> list[str]:
-    """The regular expressions that a panel's chart finds its tags by.
+    r"""The regular expressions that a panel's chart finds its tags by.
 
     Each key is escaped and anchored, as TensorBoard takes an expression for the beginning of a
     tag. A panel without keys has the template's patterns, so that it fills when such keys come.
 
     >>> print(*tag_patterns(Panel("loss", (Key("val/loss.ce"),), ("loss*",))))
-    ^val\\/loss\\.ce$
+    ^val\/loss\.ce$
     """
     if not panel.keys:
         return [f"^{anywhere(pattern)}$" for pattern in panel.patterns]

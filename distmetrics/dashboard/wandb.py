@@ -52,12 +52,13 @@ def workspace(board: Board, place: Place) -> Workspace:
     if board.keys:
         about = wr.MarkdownPanel(markdown=_about(board))
         sections.append(ws.Section(name="about", panels=[about], is_open=False))
-    return ws.Workspace(
+    made: Workspace = ws.Workspace(
         entity=place.entity,
         project=place.project,
         name=_name(board.title),
         sections=sections,
     )
+    return made
 
 
 def to_json(made: Workspace) -> str:
@@ -68,7 +69,7 @@ def to_json(made: Workspace) -> str:
     return json.dumps({**place, "spec": spec}, indent=2, ensure_ascii=False) + "\n"
 
 
-def push(made: Workspace) -> str | None:
+def push(made: Any) -> str | None:
     """The address of the workspace, sent to W&B; None where there is no login.
 
     Raises:
@@ -105,7 +106,8 @@ def _packages() -> tuple[Any, Any]:
 def _section(row: Row) -> Section:
     ws, _ = _packages()
     plots = [plot for panel in row.panels for plot in _plots(panel)]
-    return ws.Section(name=row.title, panels=plots, is_open=True)
+    section: Section = ws.Section(name=row.title, panels=plots, is_open=True)
+    return section
 
 
 def _plots(panel: Panel) -> Iterator[Any]:

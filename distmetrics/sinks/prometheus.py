@@ -61,7 +61,7 @@ class PrometheusSink:
     direct = True
 
     def __init__(self, port: int = PORT, host: str = "127.0.0.1") -> None:
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 65536:
+        if not 0 <= port < 65536:
             raise InvalidValue(f"PrometheusSink: port={port!r} is no port; give 0 to 65535")
         self._port = port
         self._host = host

@@ -266,7 +266,8 @@ class WandbSink:
                 )
         if about:
             self._about |= dict(sorted(about.items()))
-            self._run.config.update({"about_metrics": self._about}, allow_val_change=True)
+            config: Any = self._run.config
+            config.update({"about_metrics": self._about}, allow_val_change=True)
 
 
 def _column(key: str, axis: str) -> str:
