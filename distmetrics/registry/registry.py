@@ -198,7 +198,12 @@ class Registry(Vocabulary):
         return registry
 
     def __reduce__(self) -> tuple[Callable[..., Registry], tuple[Any, ...]]:
-        return type(self).from_declarations, (self.declarations(), self.default, self.strict)
+        written = self.declarations()
+        for metric, declaration in zip(self, written, strict=True):
+            reduction = metric.reduction
+            if reduction is not None and "function" in reduction.params and reduction.derive:
+                declaration["params"] = {"function": reduction.derive}
+        return type(self).from_declarations, (written, self.default, self.strict)
 
     def _declare_written(self, position: int, declaration: Mapping[str, Any]) -> None:
         try:

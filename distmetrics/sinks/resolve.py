@@ -69,8 +69,9 @@ def make_sinks(
     raises on all of them alike; only rank 0 uses what comes back.
 
     Args:
-        specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"memory"``, ``"jsonl"``), objects of the
-            contract (`distmetrics.sinks.contract.Sink`), and functions that take a record.
+        specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"memory"``, ``"jsonl"``),
+            objects of the contract (`distmetrics.sinks.contract.Sink`), and functions that take a
+            record.
         run_dir: the run directory; None for a run that keeps no files.
 
     Raises:
