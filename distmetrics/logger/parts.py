@@ -112,9 +112,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         derivations=derivations,
     )
     worker.start()
-    return Parts(
-        streams, worker, topology, derivations, writer, start.directory, start.past
-    )
+    return Parts(streams, worker, topology, derivations, writer, start.directory, start.past)
 
 
 def _topology(
