@@ -14,6 +14,7 @@ COMMANDS = {
     "demo": "distmetrics.cli.demo:demo",
     "merge": "distmetrics.cli.merge:merge",
     "replay": "distmetrics.cli.replay:replay",
+    "show": "distmetrics.cli.show:show",
 }
 """Name of a command to where it stands, as ``module:attribute``."""
 

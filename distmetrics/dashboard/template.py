@@ -22,18 +22,14 @@ A pattern matches a key as a whole or from behind one of its slashes, so that ``
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from distmetrics.errors import InvalidType, InvalidValue
+import tomlkit
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from distmetrics.errors import InvalidType, InvalidValue
 
 Scale = Literal["linear", "log"]
 Draw = Literal["line", "points", "spread"]
@@ -112,7 +108,7 @@ def load_template(name: str) -> Template:
                 "path, such as my/dashboard.toml"
             )
     try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
+        written = tomlkit.parse(path.read_text(encoding="utf-8")).unwrap()
     except OSError as error:
         raise InvalidValue(f"template {str(path)!r} cannot be read: {error.strerror}") from error
     except ValueError as error:  # not TOML, or not UTF-8

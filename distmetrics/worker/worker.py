@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distmetrics.comm.communicator import Communicator, name_ranks
+from distmetrics.derivations import Derivations
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
@@ -67,6 +68,7 @@ class Worker:
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
         idle: seconds between rounds in which nothing waits, at most; less than the others wait.
+        derivations: the derived keys.
     """
 
     def __init__(
@@ -79,8 +81,9 @@ class Worker:
         attempt: int = 0,
         raise_lost: bool = False,
         idle: float = IDLE,
+        derivations: Derivations | None = None,
     ) -> None:
-        self.results = Results(topology)
+        self.results = Results(topology, derivations)
         self.rounds = 0
         self.failure: Exception | None = None
         self._streams = streams
@@ -159,7 +162,7 @@ class Worker:
         self.rounds += 1
         self._latest = outcome.latest
         self._streams.settle(outcome, self._schema)
-        reduced = self.results.add(outcome.rows)
+        reduced = self.results.add(outcome.rows, [stream.name for stream in self._schema])
         if self._writer is not None:
             self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)
