@@ -11,6 +11,7 @@ from distmetrics.errors import DistmetricsError
 
 COMMANDS = {
     "audit": "distmetrics.audit.commands:audit",
+    "dashboard": "distmetrics.dashboard.commands:dashboard",
     "demo": "distmetrics.cli.demo:demo",
     "merge": "distmetrics.cli.merge:merge",
     "replay": "distmetrics.cli.replay:replay",

@@ -1,4 +1,4 @@
-"""`distmetrics show`: what a registry declares."""
+"""`distmetrics show`: what a run came to, or what a registry declares."""
 
 from __future__ import annotations
 
@@ -14,17 +14,32 @@ from distmetrics.registry import Registry
 
 
 @click.command()
+@click.argument("run", required=False, type=click.Path(path_type=Path, exists=True))
+@click.option("--follow", is_flag=True, help="Show the run again whenever it has gone on.")
 @click.option(
     "--registry",
     "registry_file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    required=True,
-    help="A registry as TOML, or the run.json of a run.",
+    help="Show what this registry declares: a TOML file, or the run.json of a run.",
 )
-def show(registry_file: Path) -> None:
-    """List the keys of a registry with reduction, unit, group and scaling class."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(read_registry(registry_file).table())
+def show(run: Path | None, follow: bool, registry_file: Path | None) -> None:
+    """Sum a run up: each key's last, smallest and largest value, its curve, unit and help text.
+
+    RUN is a run directory, or any run that another tool wrote as TensorBoard, W&B, CSV or
+    JSON-lines files. With --registry, list the keys of a registry instead, with reduction, unit,
+    group and scaling class.
+    """
+    if (run is None) == (registry_file is None):
+        raise click.UsageError("give a run, or a registry by --registry FILE")
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if registry_file is not None:
+        if follow:
+            raise click.UsageError("--follow follows a run; a registry does not go on")
+        console.print(read_registry(registry_file).table())
+    elif run is not None:
+        from distmetrics.dashboard.summary import show_run
+
+        show_run(console, run, follow=follow)
 
 
 def read_registry(path: Path) -> Registry:

@@ -1,25 +1,17 @@
-"""`distmetrics dashboard` and `distmetrics show`."""
+"""`distmetrics dashboard`: one command for each target."""
 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from distmetrics.dashboard.board import Board
     from distmetrics.dashboard.subject import Subject
-
-_WIDTH = 120
 
 
 def _shared(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,31 +117,6 @@ def html(runs: tuple[str, ...], templates: tuple[str, ...], out: Path | None) ->
     _written(path)
 
 
-@click.command()
-@click.argument("run", type=click.Path(exists=True, path_type=Path))
-@click.option("--follow", is_flag=True, help="Show the run again whenever it has gone on.")
-def show(run: Path, follow: bool) -> None:
-    """Sum a run up: each key's last, smallest and largest value, its curve, unit and help."""
-    from distmetrics.dashboard.subject import subject_of
-
-    console = _console()
-    if not follow:
-        console.print(_summed_up(subject_of(run)))
-        return
-    from distmetrics.dashboard.follow import followed
-
-    try:
-        if not console.is_terminal:
-            for subject in followed(run):
-                console.print(_summed_up(subject))
-            return
-        with Live(console=console, vertical_overflow="visible", auto_refresh=False) as live:
-            for subject in followed(run):
-                live.update(_summed_up(subject), refresh=True)
-    except KeyboardInterrupt:
-        return  # how following ends
-
-
 def _arranged(places: tuple[str, ...], templates: tuple[str, ...]) -> tuple[Subject, Board]:
     from distmetrics.dashboard.automatic import NAME, automatic_template
     from distmetrics.dashboard.board import arrange
@@ -193,19 +160,3 @@ def _written(path: Path, command: str = "") -> None:
     click.echo(f"Wrote {path}")
     if command:
         click.echo(f"To look at it: {command}")
-
-
-def _summed_up(subject: Subject) -> RenderableType:
-    from rich.console import Group
-
-    from distmetrics.dashboard.summary import heading, summary_table
-
-    run = subject.runs[0]
-    parts: list[Any] = [heading(run, subject.title)]
-    parts += [Text(f"! {warning}", style="yellow") for warning in subject.warnings]
-    parts.append(summary_table(subject) if run.series else Text("no record yet", style="dim"))
-    return Group(*parts)
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

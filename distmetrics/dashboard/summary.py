@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from distmetrics.dashboard.subject import Subject
+from distmetrics.dashboard.follow import followed
+from distmetrics.dashboard.subject import Subject, subject_of
 from distmetrics.runs import RunData, Series
 from distmetrics.runs.series import Floats
 from distmetrics.sinks.described import Description
@@ -19,6 +23,38 @@ _GAP = "·"
 _REST = "other"
 CURVE = 24
 """Characters that a curve takes."""
+
+
+def show_run(console: Console, place: Path, *, follow: bool) -> None:
+    """Print what the run at a place came to; with `follow` again whenever it has gone on.
+
+    Following ends with the run or by an interrupt. On a terminal one table stays in place.
+
+    Raises:
+        RunDirError: there is no run at the place.
+    """
+    if not follow:
+        console.print(summed_up(subject_of(place)))
+        return
+    try:
+        if not console.is_terminal:
+            for subject in followed(place):
+                console.print(summed_up(subject))
+            return
+        with Live(console=console, vertical_overflow="visible", auto_refresh=False) as live:
+            for subject in followed(place):
+                live.update(summed_up(subject), refresh=True)
+    except KeyboardInterrupt:
+        return  # how following a run that goes on ends
+
+
+def summed_up(subject: Subject) -> RenderableType:
+    """A subject's first run: a heading, what is odd about its files, its keys."""
+    run = subject.runs[0]
+    parts: list[RenderableType] = [heading(run, subject.title)]
+    parts += [Text(f"! {warning}", style="yellow") for warning in subject.warnings]
+    parts.append(summary_table(subject) if run.series else Text("no record yet", style="dim"))
+    return Group(*parts)
 
 
 def summary_table(subject: Subject) -> Table:
