@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Callable
 from functools import cache
 
 _SPECIAL = frozenset("\\.+*?()|[]{}^$/")
 _NONFINITE = "nonfinite"
+_NOTHING = r"[^\s\S]"
 
 
 def escaped(text: str) -> str:
@@ -89,8 +91,7 @@ def _end_of_class(pattern: str, start: int) -> int:
 
 
 def _class(content: str) -> str:
-    negated = content.startswith("!")
-    members = content.removeprefix("!") if negated else content
-    # Within a class only these have a meaning; a dash keeps the one it has in a pattern.
-    members = re.sub(r"([\\\[\]^&~|])", r"\\\1", members)
-    return f"[{'^' if negated else ''}{members}]"
+    """The class as `fnmatch` reads it, where an empty one needs no look-ahead, which RE2 lacks."""
+    whole = fnmatch.translate(f"[{content}]")
+    found = whole[len("(?s:") : whole.rindex(")")]
+    return _NOTHING if found == "(?!)" else found

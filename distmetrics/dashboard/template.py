@@ -123,11 +123,12 @@ def parse_template(written: Mapping[str, Any], where: str) -> Template:
         InvalidValue, InvalidType: as `load_template`.
     """
     table = _Table(written, where)
+    title = table.text("title")
     sections = tuple(
         _section(_Table(one, f"{where}: section {number}"))
         for number, one in enumerate(table.tables("section"), start=1)
     )
-    template = Template(table.text("title"), sections, table.text("text", ""), Path(where).stem)
+    template = Template(title, sections, table.text("text", ""), Path(where).stem)
     table.refuse_others()
     return template
 
