@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -93,8 +94,11 @@ def _name(title: str) -> str:
 
 def _packages() -> tuple[Any, Any]:
     try:
-        import wandb_workspaces.reports.v2 as wr
-        import wandb_workspaces.workspaces as ws
+        with warnings.catch_warnings():
+            # It is written in the manner of pydantic's first version, and importing it says so.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            import wandb_workspaces.reports.v2 as wr
+            import wandb_workspaces.workspaces as ws
     except ImportError as error:
         raise MissingPackage(
             f"a W&B workspace needs wandb-workspaces ({error}); install it with: "
