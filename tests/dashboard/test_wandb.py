@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import wandb
 
 from distmetrics.dashboard import Board, Subject, arrange, load_template, subject_of
 from distmetrics.dashboard import wandb as target
@@ -16,6 +18,14 @@ from tests.dashboard.runs import ODD_KEYS, write_odd_run, write_run
 from tests.sinks.wandb_server import wandb_server
 
 PLACE = target.Place("me", "p")
+
+
+@pytest.fixture(autouse=True)
+def settings_are_read_again() -> Iterator[None]:
+    """W&B keeps the settings, and the account, that it found first."""
+    wandb.teardown()
+    yield
+    wandb.teardown()
 
 
 def plots(board: Board) -> dict[str, dict[str, Any]]:
@@ -110,9 +120,9 @@ def test_a_server_that_refuses_is_an_error(
     subject = subject_of(write_run(tmp_path / "run", steps=10))
     made = target.workspace(arrange([load_template("training")], subject), PLACE)
 
-    def refuse() -> None:
+    def refuse(_workspace: object) -> None:
         raise ConnectionError("no way")
 
-    monkeypatch.setattr(made, "save", refuse)
+    monkeypatch.setattr(type(made), "save", refuse)
     with pytest.raises(DistmetricsError, match="did not take the workspace: no way"):
         target.push(made)
