@@ -61,9 +61,7 @@ def test_an_axis_that_no_key_matches_is_reported() -> None:
     """The panel by step is drawn nevertheless."""
     board = board_of(subject_of("loss"), Chart("loss", ("loss",), x=("*tokens_seen",)))
     assert [panel.axis.kind for panel in board.rows[0].panels] == ["step"]
-    assert board.problems == (
-        "T: chart 'loss' is not drawn by *tokens_seen: no key matches it",
-    )
+    assert board.problems == ("T: chart 'loss' is not drawn by *tokens_seen: no key matches it",)
 
 
 def test_a_chart_for_each_key() -> None:
@@ -110,14 +108,18 @@ def test_several_templates_are_told_apart() -> None:
         ("language-model", "loss ppl tokens_seen tokens_per_second grad_norm lr"),
         (
             "detection",
-            "num_pairs queries_total gt_instances_total unmatched_queries unmatched_gt"
-            " unmatched_queries_ratio unmatched_gt_ratio matched_gt_ratio",
+            (
+                "num_pairs queries_total gt_instances_total unmatched_queries unmatched_gt"
+                " unmatched_queries_ratio unmatched_gt_ratio matched_gt_ratio"
+            ),
         ),
         (
             "health",
-            "memory/min memory/max memory/argmax memory/rank0 step_time/min step_time/max"
-            " step_time/argmax step_time/rank0 loss/nonfinite stats/queued stats/dropped"
-            " stats/written stats/waited_s",
+            (
+                "memory/min memory/max memory/argmax memory/rank0 step_time/min step_time/max"
+                " step_time/argmax step_time/rank0 loss/nonfinite stats/queued stats/dropped"
+                " stats/written stats/waited_s"
+            ),
         ),
         ("scaling-audit", "loss"),
     ],
@@ -148,9 +150,7 @@ def test_the_automatic_template_draws_every_key_once() -> None:
     subject = Subject("run", keys, logged=frozenset(keys))
     board = arrange([automatic_template(subject)], subject)
     panels = {
-        panel.title: [key.name for key in panel.keys]
-        for row in board.rows
-        for panel in row.panels
+        panel.title: [key.name for key in panel.keys] for row in board.rows for panel in row.panels
     }
     assert panels == {
         "loss": ["loss", "val/loss"],

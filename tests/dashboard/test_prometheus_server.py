@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -135,5 +135,7 @@ def test_the_exposition_has_no_fault() -> None:
         logger.log({"loss": 1.0, "tokens_seen": 3, "val/head0_num_pairs": 4}, step=0)
         logger.flush(wait=True)
         text = urlopen(f"http://{sink.address}/metrics", timeout=20).read()
-    done = subprocess.run([checker, "check", "metrics"], input=text, capture_output=True, check=False)
+    done = subprocess.run(
+        [checker, "check", "metrics"], input=text, capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,14 @@ def test_an_expression_finds_its_key_alone(tmp_path: Path) -> None:
     """TensorBoard takes an expression for the beginning of a tag; odd keys mean themselves."""
     layout = write(write_odd_run(tmp_path / "run"))
     expressions = [
-        tag for category in layout.category for chart in category.chart
+        tag
+        for category in layout.category
+        for chart in category.chart
         for tag in chart.multiline.tag
     ]
     assert len(expressions) == len(ODD_KEYS)
     found = {one: [key for key in ODD_KEYS if re.match(one, key)] for one in expressions}
-    assert sorted(sum(found.values(), [])) == sorted(ODD_KEYS)
+    assert sorted(chain.from_iterable(found.values())) == sorted(ODD_KEYS)
 
 
 def test_a_chart_without_keys_waits_for_them(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ def test_nothing_is_sent_without_a_login(tmp_path: Path, monkeypatch: pytest.Mon
     """No account: no prompt, no network, no address."""
     monkeypatch.delenv("WANDB_MODE")
     subject = subject_of(write_run(tmp_path / "run", steps=10))
-    assert target.push(target.workspace(arrange([load_template("training")], subject), PLACE)) is None
+    assert (
+        target.push(target.workspace(arrange([load_template("training")], subject), PLACE)) is None
+    )
 
 
 def test_a_workspace_is_sent_where_there_is_a_login(
@@ -111,9 +113,7 @@ def test_a_workspace_is_sent_where_there_is_a_login(
     assert "val/loss" in view["spec"]
 
 
-def test_a_server_that_refuses_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_refuses_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What W&B answers is in the message."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)

@@ -109,9 +109,7 @@ def test_odd_and_many_keys_are_written(store: str) -> None:
     assert {key: run.data.metrics[metric_name(key)] for key in ODD_KEYS} == values
 
 
-def test_the_store_is_in_the_run_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_is_in_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an address nothing leaves the run directory."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with dm.Logger(run_dir=tmp_path / "run", sinks=["mlflow"]) as logger:

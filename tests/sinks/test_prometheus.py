@@ -143,9 +143,7 @@ def original(name: str) -> str:
     text = name.removeprefix(NAMESPACE)
     if not re.search(r"__|_x[0-9a-f]+_", text):
         return text
-    return re.sub(
-        r"__|_x([0-9a-f]+)_", lambda one: chr(int(one[1], 16)) if one[1] else "_", text
-    )
+    return re.sub(r"__|_x([0-9a-f]+)_", lambda one: chr(int(one[1], 16)) if one[1] else "_", text)
 
 
 @given(st.text(min_size=1, max_size=20) | st.from_regex(r"[ab/_x2f]{1,12}", fullmatch=True))
