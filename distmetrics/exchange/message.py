@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics import exact
-from distmetrics.exchange.schema import Placement, StreamSchema
+from distmetrics.exchange.schema import StreamSchema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reductions import NOTHING, Counter
 from distmetrics.snapshot.table import Key, KeyTable
@@ -103,7 +103,8 @@ class Message:
         self._lo, hi = limbs
         self._topology = topology
         self._table = table
-        self._placement = Placement.of(table, stream)
+        self._placement = stream.placement(table)
+        self._replicated = self._keys_with_replicas()
         count, keys = len(self.slots), len(stream.table)
         self._digits = np.zeros((count, stream.table.rows, hi - self._lo), np.int64)
         self._counters = np.zeros((count, keys, len(Counter)), np.int64)
@@ -117,12 +118,16 @@ class Message:
     def _fill(self, position: int) -> None:
         lanes = self.lanes(position)
         if lanes is not None:
-            mine, theirs = self._covered(lanes)
-            rows, fields, keys = mine.rows, mine.fields, mine.keys
             dense = exact.dense(lanes.sums, self._lo, self._lo + self._digits.shape[2])
-            self._digits[position, theirs.rows] = dense[rows]
-            self._counters[position, theirs.keys] = lanes.counters[keys]
-            self._fields[position, theirs.fields] = lanes.maxes[fields]
+            if self._placement.plain and len(lanes.counters) == self._counters.shape[1]:
+                self._digits[position] = dense
+                self._counters[position] = lanes.counters
+                self._fields[position] = lanes.maxes
+            else:
+                mine, theirs = self._covered(lanes)
+                self._digits[position, theirs.rows] = dense[mine.rows]
+                self._counters[position, theirs.keys] = lanes.counters[mine.keys]
+                self._fields[position, theirs.fields] = lanes.maxes[mine.fields]
             self._mark_replicas(position)
         steps = self.steps(position)
         if steps:
@@ -159,13 +164,7 @@ class Message:
 
     def _mark_replicas(self, position: int) -> None:
         """Leave one replica's part; the others' hashes add up to zero where they agree with it."""
-        for key in self.stream.table:
-            dimensions = key.metric.replicated_over
-            if not dimensions or key.name in self.stream.aside:
-                continue
-            group = self._topology.group_of(dimensions)
-            if len(group) == 1:
-                continue
+        for key, group in self._replicated:
             digest = self.digest(position, key.name)
             if group[0] == self._topology.rank:
                 balance = (len(group) - 1) * digest
@@ -175,6 +174,17 @@ class Message:
                 self._counters[position, key.index] = 0
                 self._fields[position, key.field : key.field + key.reduction.maxes] = NOTHING
             self._counters[position, key.index, Counter.REPLICA] = balance
+
+    def _keys_with_replicas(self) -> list[tuple[Key, list[int]]]:
+        """Keys that other ranks hold too, and this rank's set of replicas."""
+        found = []
+        for key in self.stream.table:
+            dimensions = key.metric.replicated_over
+            if dimensions and key.name not in self.stream.aside:
+                group = self._topology.group_of(dimensions)
+                if len(group) > 1:
+                    found.append((key, group))
+        return found
 
     def digest(self, position: int, name: str) -> int:
         """A hash below 2^40 of this rank's own state of a key; 0 where it has none."""

@@ -124,7 +124,7 @@ class _Stream:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._taker = Snapshotter(registry, "", False, lambda text: None, lambda key, error: None)
+        self._taker = Snapshotter(registry, "", None, lambda text: None)
         self._windows: dict[int, Window] = {}
         self._calls = 0
 

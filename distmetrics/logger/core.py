@@ -87,9 +87,8 @@ class Core:
             snapshotter = self._snapshotters[name] = Snapshotter(
                 self._registry,
                 prefix_of(name),
-                self._lenient,
+                self.notices.add_bad_value if self._lenient else None,
                 self.notices.note,
-                self.notices.add_bad_value,
                 self._prefixes,
             )
             self.push(Opened(name, every, snapshotter.table, self.clock.now()))

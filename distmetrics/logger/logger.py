@@ -99,6 +99,11 @@ class Logger(Scope):
     ) -> None:
         if registry is not None and not isinstance(registry, Registry):
             raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
+        for name, path in (("run_dir", run_dir), ("spool_dir", spool_dir)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise InvalidType(f"{name}= is a path, not a {type(path).__name__}")
+        if config is not None and not isinstance(config, Mapping):
+            raise InvalidType(f"config= is a dict, not a {type(config).__name__}")
         _check_choice("errors", errors, ("raise", "warn"))
         _check_choice("resume", resume, (True, False, "auto"))
         if resume is not False and run_dir is None:
@@ -290,8 +295,8 @@ def _check_choice(name: str, value: object, accepted: tuple[object, ...]) -> Non
 
 
 def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidValue(f"{name}= is a number of seconds above 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e8:
+        raise InvalidValue(f"{name}= is a number of seconds, above 0 and finite, not {value!r}")
 
 
 def _check_name(name: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections import deque
 
@@ -67,9 +68,19 @@ class Notices:
             if isinstance(what, DistmetricsError) and not self._lenient:
                 errors.append(what)
             else:
-                warnings.warn(str(what), DistmetricsWarning, stacklevel=4)
+                warnings.warn(str(what), DistmetricsWarning, stacklevel=_user_level())
         if len(errors) == 1:
             raise errors[0]
         if errors:
             kind = type(errors[0])
             raise kind("\n".join(map(str, errors)))
+
+
+def _user_level() -> int:
+    """The level at which the caller of this function finds the first frame outside the package."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        "distmetrics."
+    ):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -21,6 +21,7 @@ class Key:
         index: its row in the counter lane.
         row: its first row in the sum lane.
         field: its first field in the max lane.
+        full: its name in records and messages, with the child's prefix.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Key:
     index: int
     row: int
     field: int
+    full: str = ""
 
 
 class KeyTable:
@@ -37,7 +39,8 @@ class KeyTable:
     The training thread appends and the worker reads what it finds, without a lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
         self.keys: list[Key] = []
         self._by_name: dict[str, Key] = {}
         self.rows = 0
@@ -69,8 +72,8 @@ class KeyTable:
         known = self._by_name.get(name)
         if known is not None and known.reduction != reduction:
             raise DeclarationConflict(
-                f"key {name!r} was declared as {known.reduction} and now comes as {reduction}; "
-                "a key has one declaration: rename one of them"
+                f"key {self.prefix + name!r} was declared as {known.reduction} and now comes as "
+                f"{reduction}; a key has one declaration: rename one of them"
             )
 
     def add(self, name: str, metric: Metric, reduction: Reduction) -> Key:
@@ -83,7 +86,8 @@ class KeyTable:
         known = self._by_name.get(name)
         if known is not None:
             return known
-        key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields)
+        full = self.prefix + name
+        key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields, full)
         self.rows += reduction.sums
         self.fields += reduction.maxes
         self._by_name[name] = key

@@ -94,9 +94,9 @@ class Writer:
             return
         for name, sink in self._direct.items():
             if name not in self._failed:
-                self._write_direct(name, sink, records)
+                self._write_direct(name, sink, _copies(records))
         for isolated in self._isolated.values():
-            isolated.write_many(records)
+            isolated.write_many(_copies(records))
             if isolated.stats()["queued"] > CAPACITY // 2:
                 self._await(isolated)
         self.last_step = max(self.last_step, *(record.step for record in records))
@@ -221,6 +221,11 @@ class Writer:
 def _open(log: JsonlSink | None, run: Run) -> None:
     assert log is not None
     log.open(run)
+
+
+def _copies(records: Sequence[Record]) -> list[Record]:
+    """The records for one sink, which may do with their values what it likes."""
+    return [replace(record, values=dict(record.values)) for record in records]
 
 
 def _for_sink(run: Run, name: str) -> Run:

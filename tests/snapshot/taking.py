@@ -33,9 +33,8 @@ class Taker:
         self.snapshotter = Snapshotter(
             Registry() if registry is None else registry,
             prefix,
-            lenient,
+            (lambda key, error: self.reports.append((key, error))) if lenient else None,
             self.notes.append,
-            lambda key, error: self.reports.append((key, error)),
         )
 
     def take(self, outputs: Any, weight: Any = None) -> Snapshot | None:
