@@ -203,7 +203,12 @@ def _factor(aligned: Aligned, factors: scaling.Scaling | None, context: Context)
     if factors is None:
         return None
     whole = bool(np.all(aligned.values == np.rint(aligned.values)))
-    found = scaling.classify(factors, whole=whole, min_exact_steps=context.min_exact_steps)
+    found = scaling.classify(
+        factors,
+        whole=whole,
+        norm="norm" in aligned.key.lower(),
+        min_exact_steps=context.min_exact_steps,
+    )
     if found is None:
         return None
     kind, sure = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 from distmetrics.audit.processes import Outcome, open_files, run_command
 from distmetrics.errors import DistmetricsError, InvalidValue
 from distmetrics.runs import RunData, open_run
+from distmetrics.runs.jsonl import RUN
 from distmetrics.runs.locate import is_run_file
 
 OUTPUT = "output.log"
@@ -94,6 +96,7 @@ def launch(plan: Plan, progress: Progress = lambda size, text: None) -> Launched
             continue
         try:
             run = open_run(_where(plan, folder, before, outside), size)
+            _note_world_size(folder, size)
         except DistmetricsError as error:
             found.failures[size] = f"{error}\n{_tail(folder / OUTPUT)}"
             progress(size, "logged nothing that can be read")
@@ -233,6 +236,13 @@ def _where(plan: Plan, folder: Path, before: Mapping[Path, int], outside: set[Pa
     return found
 
 
+def _note_world_size(folder: Path, size: int) -> None:
+    """Writes the world size down, so that the runs can be compared again later."""
+    facts = folder / RUN
+    if not facts.exists():
+        facts.write_text(json.dumps({"world_size": size}) + "\n", encoding="utf-8")
+
+
 def _places_named(plan: Plan) -> Iterator[Path]:
     """Folders that the script may write to: those in its arguments, where it runs, and its own."""
     for argument in plan.arguments:
@@ -246,7 +256,7 @@ def _files(place: Path) -> Iterator[Path]:
     """The files of runs in a folder and in those not far below it."""
     depths = ("*", "*/*", "*/*/*", "*/*/*/*")
     every = (file.resolve() for depth in depths for file in place.glob(depth))
-    return (file for file in every if is_run_file(file) or file.name == "run.json")
+    return (file for file in every if is_run_file(file) or file.name == RUN)
 
 
 def _failure(plan: Plan, outcome: Outcome, folder: Path) -> str:
