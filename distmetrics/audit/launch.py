@@ -117,11 +117,14 @@ def _check(plan: Plan) -> None:
 
 def _run(plan: Plan, size: int, folder: Path, progress: Progress, outside: set[Path]) -> Outcome:
     """Runs the script once; files of a run that it has open elsewhere are added to `outside`."""
-    begin = time.monotonic()
+    begin = looked = time.monotonic()
     watch = _Watch(folder, size, plan.steps)
 
     def tick(mark: str) -> None:
-        outside.update(file for file in open_files(mark) if is_run_file(file))
+        nonlocal looked
+        if time.monotonic() - looked > _LOOK_EVERY / 2:
+            outside.update(file for file in open_files(mark) if is_run_file(file))
+            looked = time.monotonic()
         at = "" if watch.step is None else f", step {watch.step}"
         progress(size, f"{time.monotonic() - begin:.0f} s{at}")
 
