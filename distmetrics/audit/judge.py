@@ -176,6 +176,7 @@ def _declared(aligned: Aligned, factors: scaling.Scaling | None) -> _Finding | N
 def _find(aligned: Aligned, factors: scaling.Scaling | None, context: Context) -> _Finding:
     return (
         _exact_counts(aligned, context)
+        or _of_extreme(aligned)
         or _factor(aligned, factors, context)
         or _in_time(aligned, context)
         or _of_scatter(aligned)
@@ -201,6 +202,17 @@ def _exact_counts(aligned: Aligned, context: Context) -> _Finding | None:
         f"too large by (N/W) / floor(N/W) with N = {weight}: an integer weight was averaged over "
         "the ranks and lost its fraction",
         weight,
+    )
+
+
+def _of_extreme(aligned: Aligned) -> _Finding | None:
+    if _extreme(aligned) is None or not pattern.picks_one_rank(aligned):
+        return None
+    return _Finding(
+        Kind.RANK_LOCAL,
+        0.9,
+        "never beyond the value of one rank, and equal to it about once in W steps: one rank's part "
+        "of an extreme over all",
     )
 
 
@@ -249,13 +261,6 @@ def _in_time(aligned: Aligned, context: Context) -> _Finding | None:
             f"the runs differ at the steps where {name} does not split evenly over the ranks, and "
             "agree at the others",
             name,
-        )
-    if _extreme(aligned) is not None and pattern.picks_one_rank(aligned):
-        return _Finding(
-            Kind.RANK_LOCAL,
-            0.9,
-            "never beyond the value of one rank, and equal to it about once in W steps: one "
-            "rank's part of an extreme over all",
         )
     when = pattern.onset(aligned, context.rtol)
     if when.returns and not when.lattice and len(set(aligned.sizes)) > 1:

@@ -158,7 +158,7 @@ def _power(scaling: Scaling, *, whole: bool, norm: bool) -> tuple[Kind, float] |
         near = _NEAR_NORM if unequal else _NEAR_SQRT if root else _NEAR_LINEAR
         near += min(2 * error, 0.1)
         limit = 1.5 * near if unequal else _CONSISTENT_SQRT if root else _CONSISTENT_LINEAR
-        consistent = limit + 3 * scaling.errors
+        consistent = limit + np.minimum(3 * scaling.errors, 0.1)
     if abs(power - exponent) > near or np.any(residual > consistent):
         return None
     sure = _significance(scaling)
