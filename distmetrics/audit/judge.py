@@ -211,8 +211,8 @@ def _of_extreme(aligned: Aligned) -> _Finding | None:
     return _Finding(
         Kind.RANK_LOCAL,
         0.9,
-        "never beyond the value of one rank, and equal to it about once in W steps: one rank's part "
-        "of an extreme over all",
+        "never beyond the value of one rank, and equal to it about once in W steps: one rank's "
+        "part of an extreme over all",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -25,7 +26,7 @@ TAIL_LINES = 25
 """How much of the output of a failed script a report shows."""
 
 _LOOK_EVERY = 2.0
-_PLACEHOLDERS = ("{run_dir}", "{world_size}", "{steps}")
+_TORCHRUN = re.compile(r"elastic[/.]multiprocessing[/.].*(failed|Sending process)|ChildFailedError")
 
 
 @dataclass(frozen=True)
@@ -277,8 +278,11 @@ def _failure(plan: Plan, outcome: Outcome, folder: Path) -> str:
 
 
 def _tail(output: Path) -> str:
+    """The last lines that the script printed, without what torchrun says after them."""
     try:
-        text = output.read_bytes().decode("utf-8", "replace")
+        lines = output.read_bytes().decode("utf-8", "replace").splitlines()
     except OSError as error:
         return str(error)
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
+    ends = (place for place, line in enumerate(lines) if _TORCHRUN.search(line))
+    own = lines[: next(ends, len(lines))] or lines
+    return "\n".join(own[-TAIL_LINES:])
