@@ -77,7 +77,12 @@ def judge(aligned: Aligned, context: Context | None = None) -> Verdict:
 0.25 times at 4 ranks, at all steps: as 1/W (exponent -1.00)
         registry.count("num_pairs")  # a count is being averaged over the ranks: sum it
     """
-    context = context or Context()
+    # Ratios of extreme magnitudes may overflow; what follows takes infinities and NaN as such.
+    with np.errstate(all="ignore"):
+        return _judge(aligned, context or Context())
+
+
+def _judge(aligned: Aligned, context: Context) -> Verdict:
     if aligned.split:
         return _verdict(aligned, _split_finding(aligned), None, difference=np.inf)
     if aligned.count == 0:
@@ -87,7 +92,7 @@ def judge(aligned: Aligned, context: Context | None = None) -> Verdict:
         return _verdict(aligned, _equal(aligned, context.rtol), None)
     factors = scaling.fit(aligned)
     found = _declared(aligned, factors) or _find(aligned, factors, context)
-    if found.confidence < SURE and found.kind is not Kind.UNDECIDED:
+    if not found.confidence >= SURE and found.kind is not Kind.UNDECIDED:
         found = replace(
             found,
             kind=Kind.UNDECIDED,
@@ -171,6 +176,7 @@ def _declared(aligned: Aligned, factors: scaling.Scaling | None) -> _Finding | N
 def _find(aligned: Aligned, factors: scaling.Scaling | None, context: Context) -> _Finding:
     return (
         _exact_counts(aligned, context)
+        or _of_extreme(aligned)
         or _factor(aligned, factors, context)
         or _in_time(aligned, context)
         or _of_scatter(aligned)
@@ -199,11 +205,27 @@ def _exact_counts(aligned: Aligned, context: Context) -> _Finding | None:
     )
 
 
+def _of_extreme(aligned: Aligned) -> _Finding | None:
+    if _extreme(aligned) is None or not pattern.picks_one_rank(aligned):
+        return None
+    return _Finding(
+        Kind.RANK_LOCAL,
+        0.9,
+        "never beyond the value of one rank, and equal to it about once in W steps: one rank's "
+        "part of an extreme over all",
+    )
+
+
 def _factor(aligned: Aligned, factors: scaling.Scaling | None, context: Context) -> _Finding | None:
     if factors is None:
         return None
     whole = bool(np.all(aligned.values == np.rint(aligned.values)))
-    found = scaling.classify(factors, whole=whole, min_exact_steps=context.min_exact_steps)
+    found = scaling.classify(
+        factors,
+        whole=whole,
+        norm="norm" in aligned.key.lower(),
+        min_exact_steps=context.min_exact_steps,
+    )
     if found is None:
         return None
     kind, sure = found
@@ -252,14 +274,15 @@ def _in_time(aligned: Aligned, context: Context) -> _Finding | None:
             "steps whose parts are uneven",
             _likely_weight(context),
         )
-    if pattern.picks_one_rank(aligned):
-        return _Finding(
-            Kind.RANK_LOCAL,
-            0.9,
-            "never beyond the value of one rank, and equal to it about once in W steps: one "
-            "rank's part of an extreme over all",
-        )
     return _drift(aligned, when, context)
+
+
+def _extreme(aligned: Aligned) -> str | None:
+    """The reduction maximum or minimum, if a key is declared or named so."""
+    declared = aligned.declared
+    if declared is not None and declared.reduction in {"maximum", "minimum"}:
+        return declared.reduction
+    return extreme(aligned.key)
 
 
 def _drift(aligned: Aligned, when: pattern.Onset, context: Context) -> _Finding | None:
@@ -294,7 +317,7 @@ def _of_scatter(aligned: Aligned) -> _Finding | None:
         return None
     side = pattern.bias(aligned)
     if side.z > _BIASED and side.one_sided >= 0.9 and side.grows:
-        named = extreme(aligned.key)
+        named = _extreme(aligned)
         where = "above" if side.above else "below"
         local = f": a mean of the ranks' {named}" if named else ""
         return _Finding(

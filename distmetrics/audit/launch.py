@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from distmetrics.audit.processes import Outcome, open_files, run_command
 from distmetrics.errors import DistmetricsError, InvalidValue
 from distmetrics.runs import RunData, open_run
+from distmetrics.runs.jsonl import RUN
 from distmetrics.runs.locate import is_run_file
 
 OUTPUT = "output.log"
@@ -23,7 +26,7 @@ TAIL_LINES = 25
 """How much of the output of a failed script a report shows."""
 
 _LOOK_EVERY = 2.0
-_PLACEHOLDERS = ("{run_dir}", "{world_size}", "{steps}")
+_TORCHRUN = re.compile(r"elastic[/.]multiprocessing[/.].*(failed|Sending process)|ChildFailedError")
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def launch(plan: Plan, progress: Progress = lambda size, text: None) -> Launched
             continue
         try:
             run = open_run(_where(plan, folder, before, outside), size)
+            _note_world_size(folder, size)
         except DistmetricsError as error:
             found.failures[size] = f"{error}\n{_tail(folder / OUTPUT)}"
             progress(size, "logged nothing that can be read")
@@ -114,11 +118,14 @@ def _check(plan: Plan) -> None:
 
 def _run(plan: Plan, size: int, folder: Path, progress: Progress, outside: set[Path]) -> Outcome:
     """Runs the script once; files of a run that it has open elsewhere are added to `outside`."""
-    begin = time.monotonic()
+    begin = looked = time.monotonic()
     watch = _Watch(folder, size, plan.steps)
 
     def tick(mark: str) -> None:
-        outside.update(file for file in open_files(mark) if is_run_file(file))
+        nonlocal looked
+        if time.monotonic() - looked > _LOOK_EVERY / 2:
+            outside.update(file for file in open_files(mark) if is_run_file(file))
+            looked = time.monotonic()
         at = "" if watch.step is None else f", step {watch.step}"
         progress(size, f"{time.monotonic() - begin:.0f} s{at}")
 
@@ -233,6 +240,13 @@ def _where(plan: Plan, folder: Path, before: Mapping[Path, int], outside: set[Pa
     return found
 
 
+def _note_world_size(folder: Path, size: int) -> None:
+    """Writes the world size down, so that the runs can be compared again later."""
+    facts = folder / RUN
+    if not facts.exists():
+        facts.write_text(json.dumps({"world_size": size}) + "\n", encoding="utf-8")
+
+
 def _places_named(plan: Plan) -> Iterator[Path]:
     """Folders that the script may write to: those in its arguments, where it runs, and its own."""
     for argument in plan.arguments:
@@ -246,7 +260,7 @@ def _files(place: Path) -> Iterator[Path]:
     """The files of runs in a folder and in those not far below it."""
     depths = ("*", "*/*", "*/*/*", "*/*/*/*")
     every = (file.resolve() for depth in depths for file in place.glob(depth))
-    return (file for file in every if is_run_file(file) or file.name == "run.json")
+    return (file for file in every if is_run_file(file) or file.name == RUN)
 
 
 def _failure(plan: Plan, outcome: Outcome, folder: Path) -> str:
@@ -264,8 +278,11 @@ def _failure(plan: Plan, outcome: Outcome, folder: Path) -> str:
 
 
 def _tail(output: Path) -> str:
+    """The last lines that the script printed, without what torchrun says after them."""
     try:
-        text = output.read_bytes().decode("utf-8", "replace")
+        lines = output.read_bytes().decode("utf-8", "replace").splitlines()
     except OSError as error:
         return str(error)
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
+    ends = (place for place, line in enumerate(lines) if _TORCHRUN.search(line))
+    own = lines[: next(ends, len(lines))] or lines
+    return "\n".join(own[-TAIL_LINES:])

@@ -75,13 +75,18 @@ def floored_weight(aligned: Aligned, weights: Mapping[str, Floats]) -> str | Non
         differs = np.any(np.abs(expected - 1) > 100 * _TOLERANCE, axis=0)
         usable = np.isfinite(ratios).all(axis=0) & (weight >= max(aligned.sizes))
         for begin in _beginnings(aligned.count):
-            used = usable[:begin]
-            if int((differs[:begin] & used).sum()) < 2:
+            telling = differs[:begin] & usable[:begin]
+            others = ~differs[:begin] & usable[:begin]
+            if int(telling.sum()) < 2:
                 continue
-            off = np.abs(ratios[:, :begin][:, used] / expected[:, :begin][:, used] - 1)
-            if np.quantile(off, 0.9) <= _TOLERANCE:
+            off = np.abs(ratios[:, :begin] / expected[:, :begin] - 1)
+            if _small(off[:, telling]) and _small(off[:, others]):
                 return name
     return None
+
+
+def _small(off: Floats) -> bool:
+    return off.size == 0 or bool(np.quantile(off, 0.9) <= _TOLERANCE)
 
 
 def _beginnings(count: int) -> tuple[int, ...]:

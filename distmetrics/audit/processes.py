@@ -20,6 +20,7 @@ MARK = "DISTMETRICS_AUDIT_MARK"
 """Environment variable by which the processes of a run are found, whoever their parent is."""
 
 _GRACE = 10.0
+_LINGER = 10.0  # seconds that helpers of a finished script have to write their files
 _POLL = 0.3
 _PR_SET_PDEATHSIG = 1
 
@@ -86,6 +87,8 @@ def run_command(
                     break
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL)
+            else:
+                _wait_for_helpers(mark)
         finally:
             _end(process, mark)
     return Outcome(process.returncode, time.monotonic() - begin, timed_out, stopped)
@@ -95,6 +98,13 @@ def _end_with_parent() -> Callable[[], None]:
     """What a child does before it becomes the command: ask to be ended when its parent dies."""
     prctl: Any = ctypes.CDLL(None).prctl  # looked up here: a child after fork should do little
     return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait_for_helpers(mark: str) -> None:
+    """Waits a while for what a finished script left running: a tracker may still write."""
+    limit = time.monotonic() + _LINGER
+    while marked(mark) and time.monotonic() < limit:
+        time.sleep(_POLL)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:

@@ -18,7 +18,7 @@ MIN_STEPS = 6
 
 _SIGNIFICANT = 5.0
 _ALMOST_ALL = 0.95
-_NEAR_LINEAR, _NEAR_SQRT = 0.15, 0.2
+_NEAR_LINEAR, _NEAR_SQRT, _NEAR_NORM = 0.15, 0.2, 0.3
 _EXACT_NEAR = 0.02
 _CONSISTENT_LINEAR, _CONSISTENT_SQRT = 0.08, 0.2
 _NICE = 0.04
@@ -123,39 +123,47 @@ def _is_exact(logs: Floats, middle: Floats, single: bool) -> bool:
     return bool(np.quantile(np.abs(logs - middle[:, None]), 0.9, axis=1).max() <= limit)
 
 
-def classify(scaling: Scaling, *, whole: bool, min_exact_steps: int) -> tuple[Kind, float] | None:
+def classify(
+    scaling: Scaling, *, whole: bool, norm: bool, min_exact_steps: int
+) -> tuple[Kind, float] | None:
     """The power of W, or the constant factor, that the factors follow, and how sure that is.
 
     Args:
         scaling: the fitted factors.
         whole: all values are whole numbers: a count does not follow the root of W.
+        norm: the key is named like a norm, whose shards may be of unequal size.
         min_exact_steps: an exact factor needs this many steps.
     """
     enough = scaling.steps >= (min_exact_steps if scaling.exact else MIN_STEPS)
     if not (enough and scaling.coherent and scaling.lasting and scaling.significant):
         return None
-    return _power(scaling, whole=whole) or _constant(scaling)
+    return _power(scaling, whole=whole, norm=norm) or _constant(scaling)
 
 
-def _power(scaling: Scaling, *, whole: bool) -> tuple[Kind, float] | None:
+def _power(scaling: Scaling, *, whole: bool, norm: bool) -> tuple[Kind, float] | None:
     exponent, error = scaling.exponent, scaling.exponent_error
     if exponent is None:
         return None
     power, kind = min(_POWERS, key=lambda one: abs(one[0] - exponent))
+    if norm and 0.5 - _NEAR_NORM <= abs(exponent) <= 0.5 + _NEAR_NORM:
+        power, kind = _POWERS[2] if exponent > 0 else _POWERS[3]
     root = abs(power) == 0.5
+    unequal = root and norm
     if root and whole and (scaling.exact or len(set(scaling.ranks.tolist()) - {0.0}) < 2):
         return None
     residual = np.abs(scaling.logs - exponent * scaling.ranks)
     if scaling.exact:
         near, consistent = _EXACT_NEAR, np.full_like(residual, _EXACT_NEAR)
     else:
-        near = (_NEAR_SQRT if root else _NEAR_LINEAR) + min(2 * error, 0.1)
-        limit = _CONSISTENT_SQRT if root else _CONSISTENT_LINEAR
-        consistent = limit + 3 * scaling.errors
+        near = _NEAR_NORM if unequal else _NEAR_SQRT if root else _NEAR_LINEAR
+        near += min(2 * error, 0.1)
+        limit = 1.5 * near if unequal else _CONSISTENT_SQRT if root else _CONSISTENT_LINEAR
+        consistent = limit + np.minimum(3 * scaling.errors, 0.1)
     if abs(power - exponent) > near or np.any(residual > consistent):
         return None
     sure = _significance(scaling)
-    between = normal_cdf((0.25 - abs(power - exponent)) / (error + 0.04))
+    boundary = 0.4 if unequal else 0.25
+    between = normal_cdf((boundary - abs(power - exponent)) / (error + 0.04))
     return kind, min(sure, _MOST if scaling.exact else between)
 
 

@@ -72,16 +72,35 @@ class Declarations:
         return bool(self._names)
 
     def __getitem__(self, key: str) -> Declared | None:
-        """What is declared of a key, of a child's key by its whole name or without the prefix."""
-        _, _, bare = key.partition("/")
+        """What is declared of a key; of a child's key by its whole name or without the prefix.
+
+        The order is that of the registry itself: the whole name, a pattern that names the child,
+        the bare name, any pattern; ``k/rank0`` and its like belong to a key ``k`` per rank.
+        """
+        bare = key.partition("/")[2] or key
         return (
-            self._find(key) or (self._find(bare) if bare else None) or self._part_of_per_rank(key)
+            self._names.get(key)
+            or (self._of_child(key, bare) if bare != key else None)
+            or self._names.get(bare)
+            or self._part_of_per_rank(key)
+            or self._by_pattern(key, bare)
         )
 
-    def _find(self, key: str) -> Declared | None:
-        if key in self._names:
-            return self._names[key]
-        return next((one for text, one in self._patterns if fnmatchcase(key, text)), None)
+    def _of_child(self, key: str, bare: str) -> Declared | None:
+        child = key.partition("/")[0]
+        for text, declared in self._patterns:
+            names_child = "/" in text or text.startswith(child)
+            if names_child and fnmatchcase(key, text) and not fnmatchcase(bare, text):
+                return declared
+        return None
+
+    def _by_pattern(self, key: str, bare: str) -> Declared | None:
+        matching = (
+            declared
+            for text, declared in self._patterns
+            if fnmatchcase(bare, text) or fnmatchcase(key, text)
+        )
+        return next(matching, None)
 
     def _part_of_per_rank(self, key: str) -> Declared | None:
         base, _, part = key.rpartition("/")
