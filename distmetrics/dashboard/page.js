@@ -116,6 +116,11 @@ function name(run, key, panel, y) {
   return plain(parts.join(" · ") + (lost ? ` (${lost} not finite)` : ""));
 }
 
+// Runs that are equal still show: the later ones lie as thinner lines upon the earlier ones.
+function width(number) {
+  return 1.6 + .9 * Math.max(0, Math.min(data.runs.length, 4) - 1 - number);
+}
+
 // The curves of a panel, in pairs where it draws spreads.
 function traces(panel, axis, range) {
   const found = [], weight = Number(control("smoothing").value), shown = shownRuns();
@@ -127,7 +132,7 @@ function traces(panel, axis, range) {
       const group = panel.spread ? place >> 1 : place;
       const upper = panel.spread && place % 2 === 1;
       const colour = COLOURS[(several ? number : group) % COLOURS.length];
-      const line = {color: colour, width: panel.spread ? 1 : 1.6,
+      const line = {color: colour, width: panel.spread ? 1 : width(number),
         dash: DASHES[(several ? group : Math.floor(group / COLOURS.length)) % DASHES.length]};
       const base = {
         type: "scatter", mode: panel.points ? "markers" : "lines", line,
@@ -168,7 +173,8 @@ function layout(panel, axis, count) {
     hovermode: "x unified", hoverdistance: 40,
     hoverlabel: {bgcolor: style.getPropertyValue("--back"), namelength: 60},
     xaxis: {...both, title: {text: plain(axisLabel(axis)), font: {size: 11}}, hoverformat: ",.7~g"},
-    yaxis: {...both, type: log ? "log" : "linear", hoverformat: ".7~g", exponentformat: "power"},
+    yaxis: {...both, type: log ? "log" : "linear", hoverformat: ".7~g", exponentformat: "e",
+      rangemode: panel.points ? "tozero" : "normal"},
     showlegend: count > 1, legend: {orientation: "h", y: -.22, yanchor: "top", font: {size: 11},
       entrywidth: 0, itemsizing: "constant"},
   };
@@ -250,7 +256,8 @@ function find(text) {
 const seconds = Math.max(...data.runs.map(run => run.seconds));
 const clock = UNITS.findLast(unit => seconds >= 2 * unit[1]) || UNITS[0];
 document.querySelectorAll("#runs .swatch").forEach((swatch, number) => {
-  swatch.style.background = several ? COLOURS[number % COLOURS.length] : "transparent";
+  swatch.style.background = COLOURS[number % COLOURS.length];
+  swatch.hidden = !several;
 });
 document.querySelectorAll(".chart").forEach(element => near.observe(element));
 for (const name of ["axis", "scale", "runs"]) control(name).addEventListener("change", redraw);
