@@ -10,9 +10,12 @@ import click
 from distmetrics.errors import DistmetricsError
 
 COMMANDS = {
+    "audit": "distmetrics.audit.commands:audit",
+    "dashboard": "distmetrics.dashboard.commands:dashboard",
     "demo": "distmetrics.cli.demo:demo",
     "merge": "distmetrics.cli.merge:merge",
     "replay": "distmetrics.cli.replay:replay",
+    "show": "distmetrics.cli.show:show",
 }
 """Name of a command to where it stands, as ``module:attribute``."""
 

@@ -69,6 +69,7 @@ class Core:
         self._logged = False
         self._waited = 0.0
         self._snapshotters: dict[str, Snapshotter] = {}
+        self._scopes: list[Scope] = []
         self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
         self._reached: Callable[[], int] = lambda: -1
         self._pid = os.getpid()
@@ -95,6 +96,7 @@ class Core:
 
     def enter(self, scope: Scope) -> None:
         """A scope was made; it goes on where a state or an earlier attempt left its stream."""
+        self._scopes.append(scope)
         if not self.disabled:
             table = self._snapshotters[scope.name].table
             self._checkpoints.enter(scope, table, self.clock.now())
@@ -276,12 +278,16 @@ class Core:
                 self._closed = True
                 return False
             self._closed = True
+            for scope in self._scopes:
+                scope.log_rest()
             self.staging.copy()
             self.push(Ended(self.clock.now()))
         self._parts.worker.wake()
         return True
 
     def _shut(self, timeout: float) -> None:
+        for text in self._parts.derivations.never_computed():
+            self.notices.note(text)
         if self._parts.writer is not None:
             self._parts.writer.close(timeout)
         if self._parts.directory is not None:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import Communicator, connect, current
+from distmetrics.derivations import Derivations
 from distmetrics.errors import InvalidValue, NotInitialized, RunDirError
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.notices import Notices
@@ -50,6 +51,7 @@ class Parts:
         streams: what the training thread feeds.
         worker: the thread that reduces and, on rank 0, writes.
         topology: which ranks are replicas.
+        derivations: the derived keys.
         writer: the sinks, on rank 0.
         directory: the run directory, on rank 0.
         past: where a resumed run had come to, by stream.
@@ -58,6 +60,7 @@ class Parts:
     streams: Streams
     worker: Worker
     topology: Topology
+    derivations: Derivations
     writer: Writer | None
     directory: RunDirectory | None
     past: dict[str, Any] = field(default_factory=dict)
@@ -97,6 +100,8 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     streams = Streams(
         _journal(options.spool_dir, topology.rank, start.attempt, notices), notices.add
     )
+    # every rank computes derived keys; what goes wrong is the same everywhere, and said once
+    derivations = Derivations(registry, notices.note if notices.quiet else notices.add)
     worker = Worker(
         streams,
         communicator,
@@ -107,9 +112,10 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         raise_lost=options.raise_lost,
         idle=min(IDLE, options.peer_timeout / 4),
         holdups=holdups,
+        derivations=derivations,
     )
     worker.start()
-    return Parts(streams, worker, topology, writer, start.directory, start.past)
+    return Parts(streams, worker, topology, derivations, writer, start.directory, start.past)
 
 
 def _topology(

@@ -10,14 +10,16 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Mapping
 from os import getpid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog, SourceMetadata
 
 from distmetrics.sinks.append import AppendFile
 from distmetrics.sinks.crc32c import crc32c
+from distmetrics.sinks.scalars import flat
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -95,6 +97,15 @@ class EventFile:
 
     def close(self) -> None:
         """Nothing: a user's `SummaryWriter` ends before the sink does."""
+
+
+def hyperparameters(config: Mapping[str, Any]) -> Event:
+    """The event that tells TensorBoard a run's hyperparameters: the flat form of `config`."""
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # takes half a second
+
+    now = time.time()
+    summary = hparams_pb(flat(config), start_time_secs=now)
+    return Event(wall_time=now, summary=summary)
 
 
 def summary_writer(events: EventFile) -> SummaryWriter:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distmetrics.comm.communicator import Communicator, name_ranks
+from distmetrics.derivations import Derivations
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
@@ -70,6 +71,7 @@ class Worker:
         raise_lost: a lost peer is told as an error to raise, not as a text.
         idle: seconds between rounds in which nothing waits, at most; less than the others wait.
         holdups: names ranks for which records wait; on the rank that says so.
+        derivations: the derived keys.
     """
 
     def __init__(
@@ -83,8 +85,9 @@ class Worker:
         raise_lost: bool = False,
         idle: float = IDLE,
         holdups: Holdups | None = None,
+        derivations: Derivations | None = None,
     ) -> None:
-        self.results = Results(topology)
+        self.results = Results(topology, derivations)
         self.rounds = 0
         self.failure: Exception | None = None
         self._streams = streams
@@ -167,6 +170,7 @@ class Worker:
         if self._holdups is not None:
             self._holdups.look(outcome, self._streams.backlog(), time.monotonic())
         reduced = self.results.add(outcome.rows)
+        reduced = self.results.add(outcome.rows, [stream.name for stream in self._schema])
         if self._writer is not None:
             self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)
