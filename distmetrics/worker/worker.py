@@ -169,7 +169,6 @@ class Worker:
         self._streams.settle(outcome, self._schema)
         if self._holdups is not None:
             self._holdups.look(outcome, self._streams.backlog(), time.monotonic())
-        reduced = self.results.add(outcome.rows)
         reduced = self.results.add(outcome.rows, [stream.name for stream in self._schema])
         if self._writer is not None:
             self._commit(self._writer, outcome.rows, reduced)
