@@ -75,6 +75,7 @@ class Core:
         self._logged = False
         self._waited = 0.0
         self._snapshotters: dict[str, Snapshotter] = {}
+        self._scopes: list[Scope] = []
         self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
         self._reached: Callable[[], int] = lambda: -1
         if not self.disabled:
@@ -102,6 +103,7 @@ class Core:
 
     def enter(self, scope: Scope) -> None:
         """A scope was made; it goes on where a state or an earlier attempt left its stream."""
+        self._scopes.append(scope)
         if not self.disabled:
             table = self._snapshotters[scope.name].table
             self._checkpoints.enter(scope, table, self.clock.now())
@@ -307,11 +309,13 @@ class Core:
             return
         parts = self._parts
         self.staging.copy()
+        for scope in self._scopes:
+            scope.log_rest()
         if ends:
             self._closed = True
             parts.streams.events.append(Ended(self.clock.now()))
         else:
-            parts.streams.events.extend(scope.rest() for scope in self._checkpoints.scopes)
+            parts.streams.events.extend(scope.rest() for scope in self._scopes)
         parts.worker.wake()
         # the thread that was interrupted may hold what collecting needs
         collecting = threading.Thread(target=parts.streams.collect, daemon=True)
@@ -363,12 +367,16 @@ class Core:
             if self._closed:
                 return False
             self._closed = True
+            for scope in self._scopes:
+                scope.log_rest()
             self.staging.copy()
             self.push(Ended(self.clock.now()))
         self._parts.worker.wake()
         return True
 
     def _shut(self, timeout: float) -> None:
+        for text in self._parts.derivations.never_computed():
+            self.notices.note(text)
         if self._parts.writer is not None:
             self._parts.writer.close(timeout)
         if self._parts.directory is not None:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import Communicator, connect, current
+from distmetrics.derivations import Derivations
 from distmetrics.errors import InvalidValue, NotInitialized, RunDirError
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.notices import Notices
@@ -20,6 +21,7 @@ from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
 from distmetrics.spool.journal import Journal
 from distmetrics.worker.contributions import Contributions
+from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.worker import IDLE, Worker
 from distmetrics.worker.writer import Writer
@@ -52,6 +54,7 @@ class Parts:
         streams: what the training thread feeds.
         worker: the thread that reduces and, on rank 0, writes.
         topology: which ranks are replicas.
+        derivations: the derived keys.
         writer: the sinks, on rank 0.
         directory: the run directory, on rank 0.
         past: where a resumed run had come to, by stream.
@@ -60,6 +63,7 @@ class Parts:
     streams: Streams
     worker: Worker
     topology: Topology
+    derivations: Derivations
     writer: Writer | None
     directory: RunDirectory | None
     past: dict[str, Any] = field(default_factory=dict)
@@ -96,14 +100,17 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     except BaseException:
         communicator.close()
         raise
-    writer = None
+    writer, holdups = None, None
     if communicator.rank == 0:
+        holdups = Holdups(options.every, options.notice_after, notices.announce)
         writer = _writer(named, registry, options, start, communicator, notices)
     streams = Streams(
         _journal(options.spool_dir, topology.rank, start, notices),
         notices.add,
         _contributions(options, topology.rank, notices),
     )
+    # every rank computes derived keys; what goes wrong is the same everywhere, and said once
+    derivations = Derivations(registry, notices.note if notices.quiet else notices.add)
     worker = Worker(
         streams,
         communicator,
@@ -113,9 +120,11 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         start.attempt,
         raise_lost=options.raise_lost,
         idle=min(IDLE, options.peer_timeout / 4),
+        holdups=holdups,
+        derivations=derivations,
     )
     worker.start()
-    return Parts(streams, worker, topology, writer, start.directory, start.past)
+    return Parts(streams, worker, topology, derivations, writer, start.directory, start.past)
 
 
 def _topology(

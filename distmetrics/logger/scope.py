@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.logger.core import Core
+from distmetrics.logger.timers import Timers
 from distmetrics.record import Value
 from distmetrics.window.stream import MAX_STEP, first_step
 from distmetrics.worker.events import Flushed, Logged, Ticket
@@ -32,6 +34,7 @@ class Scope:
         self._floor = 0  # the first step that an earlier flush or promise left
         self._grid = -1
         self._snapshotter = core.open(name, every)
+        self._timers = Timers(core.clock, self._snapshotter)
         core.enter(self)
 
     def log(
@@ -88,6 +91,8 @@ class Scope:
                 self._high = at
             if snapshot is not None or named is not None:
                 core.push(Logged(self.name, named, snapshot, own, core.clock.now()))
+            if snapshot is not None:
+                self._log_timed(named, own)
         if core.notices:
             core.notices.tell()
 
@@ -120,6 +125,7 @@ class Scope:
         with core.lock:
             core.check_open()
             at = self._default_flush() if step is None else _checked_step(step)
+            self.log_rest()
             core.staging.copy()
             self._floor = max(self._floor, at + 1)
             core.push(Flushed(self.name, at, core.clock.now(), ticket))
@@ -142,6 +148,48 @@ class Scope:
             "Return what is to be logged to that process, and leave the logger out of what is sent "
             "(a dataset, say)"
         )
+
+    def timer(self, name: str) -> AbstractContextManager[None]:
+        """A context that adds the seconds spent in it to a key.
+
+        They are logged with the next call of `log`, those of several blocks as one sum; what is
+        left at a `flush`, or at the end, goes into the window that is closed. Time in `pause` does
+        not count. The key is declared as any other: an average is then the seconds a call, a
+        maximum those of the slowest rank, and a rate may have it as its ``seconds=``.
+
+        Args:
+            name: the key.
+
+        Ranks: any.
+        Collective: none.
+
+        Raises:
+            InvalidType, InvalidValue, UnknownKey, DeclarationConflict: on entering, where the
+                key takes no number.
+
+        Example:
+            >>> import distmetrics as dm
+            >>> memory = dm.sinks.MemorySink()
+            >>> with dm.Logger(sinks=[memory]) as logger:
+            ...     with logger.timer("data_seconds"):
+            ...         batch = list(range(1000))
+            ...     logger.log({"n": dm.Count(len(batch))}, step=0)
+            >>> sorted(memory.records[0].values)
+            ['data_seconds', 'n']
+        """
+        return nullcontext() if self._core.disabled else self._timers.measure(name)
+
+    def log_rest(self) -> None:
+        """Log the seconds that no call has taken along, where a window is open to take them."""
+        if self.every is None:
+            self._log_timed(None, own=True)
+        elif self._high >= self._floor:
+            self._log_timed(self._high, own=False)
+
+    def _log_timed(self, step: int | None, own: bool) -> None:
+        timed = self._timers.take()
+        if timed is not None:
+            self._core.push(Logged(self.name, step, timed, own, self._core.clock.now()))
 
     @property
     def latest(self) -> dict[str, Value]:

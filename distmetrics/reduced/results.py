@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distmetrics.derivations import Derivations
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.exchange.topology import Topology
@@ -23,21 +24,29 @@ class Results:
 
     Args:
         topology: which ranks are replicas.
+        derivations: the derived keys.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, derivations: Derivations | None = None) -> None:
         self._topology = topology
+        self._derivations = derivations
         self._totals: dict[str, dict[str, State]] = {}
         self._latest: dict[str, dict[str, Reduced | _Adopted]] = {}
         self._last: dict[str, Reduced] = {}
         self._labels: dict[str, int] = {}
         self._layouts: dict[str, Layout] = {}
 
-    def add(self, rows: Iterable[Row]) -> list[Reduced]:
+    def add(self, rows: Iterable[Row], streams: Iterable[str] = ()) -> list[Reduced]:
         """Take in the rows of a round, in order; those that hold anything.
 
         Rows that come again, since a round was broken off, do not count twice in running totals.
+
+        Args:
+            rows: the merged rows.
+            streams: the names of all streams that the ranks have agreed on.
         """
+        derivations = self._derivations or None  # looked at now: keys may be declared meanwhile
+        children = tuple(filter(None, map(prefix_of, streams))) if derivations else ()
         added = []
         seen = dict(self._labels)
         for batch in batches(rows, self._layouts):
@@ -49,7 +58,7 @@ class Results:
                     continue
                 again = row.label <= seen.get(name, -1)
                 totals = self._running(row, batch.layout, again)
-                reduced = Reduced(batch, index, self._topology, totals)
+                reduced = Reduced(batch, index, self._topology, totals, derivations, children)
                 self._last[name] = reduced
                 self._note_latest(reduced, batch.layout, batch.valued[index])
                 added.append(reduced)
@@ -128,6 +137,8 @@ class Results:
     def _note_latest(self, reduced: Reduced, layout: Layout, valued: NDArray[np.bool_]) -> None:
         latest = self._latest.setdefault(reduced.row.stream.name, {})
         names = [layout.keys[index].name for index in np.flatnonzero(valued).tolist()]
+        prefix = reduced.row.stream.prefix
+        names += [name.removeprefix(prefix) for name in reduced.derived]
         if reduced.row.late is not None:
             step = reduced.step
             names = [name for name in names if name not in latest or latest[name].step <= step]

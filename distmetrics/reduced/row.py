@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from distmetrics import exact
+from distmetrics.derivations import Derivations
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.topology import Topology
 from distmetrics.record import Record, Value
@@ -26,21 +27,45 @@ class Reduced:
         index: its place there.
         topology: which ranks are replicas.
         totals: the states of running totals up to and with this row, by key.
+        derivations: the derived keys.
+        children: the prefixes of all children.
     """
 
     def __init__(
-        self, batch: Batch, index: int, topology: Topology, totals: Mapping[str, State]
+        self,
+        batch: Batch,
+        index: int,
+        topology: Topology,
+        totals: Mapping[str, State],
+        derivations: Derivations | None = None,
+        children: tuple[str, ...] = (),
     ) -> None:
         self.row = batch.rows[index]
         self._batch = batch
         self._index = index
         self._topology = topology
         self._totals = totals
+        self._derivations = derivations
+        self._children = children
         self._states: dict[str, State] = {}
 
     @cached_property
     def values(self) -> dict[str, Value]:
-        """Every key that anybody logged, with the child's prefix, and its value."""
+        """Every key that anybody logged, or that is derived, and its value.
+
+        Keys bear the child's prefix.
+        """
+        return self._own_values | self.derived
+
+    @cached_property
+    def derived(self) -> dict[str, Value]:
+        """The derived keys, as in `values`."""
+        if self._derivations is None:
+            return {}
+        return self._derivations.of(self._own_values, self.row.stream.prefix, self._children)
+
+    @cached_property
+    def _own_values(self) -> dict[str, Value]:
         found: dict[str, Value] = {}
         layout = self._batch.layout
         made = self._batch.values[self._index]

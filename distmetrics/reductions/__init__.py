@@ -18,18 +18,20 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from distmetrics.reductions.derived import Derive, derived
 from distmetrics.reductions.extremes import maximum, minimum
 from distmetrics.reductions.made import rate, ratio
 from distmetrics.reductions.reduction import LocalWindow, ReducedWindow, Reduction, Terms
 from distmetrics.reductions.same import SAME_STEP, disputed, same, same_value
 from distmetrics.reductions.state import NOTHING, Counter, Number, State
-from distmetrics.reductions.sums import average, count, l2_norm, std, total
+from distmetrics.reductions.sums import average, axis, count, l2_norm, std, total
 
 __all__ = [
     "BUILDERS",
     "NOTHING",
     "SAME_STEP",
     "Counter",
+    "Derive",
     "LocalWindow",
     "Number",
     "ReducedWindow",
@@ -37,7 +39,9 @@ __all__ = [
     "State",
     "Terms",
     "average",
+    "axis",
     "count",
+    "derived",
     "disputed",
     "l2_norm",
     "make",
@@ -58,6 +62,7 @@ BUILDERS: Mapping[str, Callable[..., Reduction]] = MappingProxyType(
         for builder in (
             count,
             total,
+            axis,
             average,
             ratio,
             minimum,
@@ -66,6 +71,7 @@ BUILDERS: Mapping[str, Callable[..., Reduction]] = MappingProxyType(
             l2_norm,
             same,
             rate,
+            derived,
         )
     }
 )

@@ -86,6 +86,9 @@ class Reduction:
         at_close: fields that a rank sets when it closes a window.
         scalar: a contribution is one number; a tensor of several is an error.
         virtual: made from other keys; nobody logs a value under this key.
+        derive: computes the value from the reduced values of the record, after all others; such a
+            key is in no lane (virtual only).
+        inputs: the keys that `derive` needs, as far as they are known.
         takes: a key whose values this one takes too, under its name in the call (virtual only).
         summable: its row 0 is the plain sum of its values, which other keys can be made from.
     """
@@ -109,13 +112,20 @@ class Reduction:
     )
     scalar: bool = field(default=False, compare=False)
     virtual: bool = field(default=False, compare=False)
+    derive: Callable[[Mapping[str, Any]], Any] | None = field(
+        default=None, compare=False, repr=False
+    )
+    inputs: tuple[str, ...] = field(default=(), compare=False)
     takes: str | None = field(default=None, compare=False)
     summable: bool = field(default=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from distmetrics.reductions import rebuild
 
-        return rebuild, (self.kind, dict(self.params))  # its functions do not pickle
+        params = dict(self.params)  # its own functions do not pickle
+        if "function" in params and self.derive is not None:
+            params["function"] = self.derive
+        return rebuild, (self.kind, params)
 
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.params.items())

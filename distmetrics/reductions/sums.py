@@ -32,8 +32,17 @@ def count() -> Reduction:
 
 def total() -> Reduction:
     """The running sum of all contributions since the run began."""
+    return _running("total")
+
+
+def axis() -> Reduction:
+    """A running sum that charts may use as x-axis."""
+    return _running("axis")
+
+
+def _running(kind: str) -> Reduction:
     return Reduction(
-        "total",
+        kind,
         sums=1,
         contribute=_plain_sum,
         finalize=lambda state, window: state.total(),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distmetrics.errors import InvalidValue, MissingPackage
 from distmetrics.record import Record
 from distmetrics.sinks.contract import Run
+from distmetrics.sinks.described import describe
 from distmetrics.sinks.scalars import scalars
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+    from distmetrics.registry import Registry
     from distmetrics.sinks.eventfile import EventFile
 
 
@@ -24,6 +27,9 @@ class TensorBoardSink:
     All of an attempt goes into one event file in ``<run_dir>/tensorboard/``, made with the first
     record. A resumed run hides what the attempts before it wrote from its first step on. NaN and
     infinities are kept.
+
+    The registry's help text and unit are each scalar's description. The run's configuration, where
+    it has one, is what TensorBoard's page of hyperparameters shows.
 
     Event files hold float32: 16777217 reads back as 16777216, 1/3 as 0.3333333432674408, 1e300 as
     infinity. metrics.jsonl has the exact values.
@@ -55,6 +61,9 @@ class TensorBoardSink:
         self._lock = threading.Lock()  # the first record and the first `handle` may race
         self._events: EventFile | None = None
         self._writer: SummaryWriter | None = None
+        self._registry: Registry | None = None
+        self._config: Mapping[str, Any] = {}
+        self._described: set[str] = set()
 
     @property
     def needs_directory(self) -> bool:
@@ -100,6 +109,8 @@ class TensorBoardSink:
                 )
             self._directory = run.directory / "tensorboard"
         self._purge_step = run.resumed_from
+        self._registry = run.registry
+        self._config = run.config
         self._open = True
 
     def write(self, record: Record) -> None:
@@ -109,6 +120,7 @@ class TensorBoardSink:
             OSError: they could not be written; the file is as it was before.
         """
         from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import DATA_CLASS_SCALAR
 
         numbers = scalars(record)
         if not numbers:
@@ -116,8 +128,16 @@ class TensorBoardSink:
         event = Event(step=record.step, wall_time=record.time)
         add = event.summary.value.add
         for key, value in numbers.items():
-            add(tag=key, simple_value=value)
+            scalar = add(tag=key, simple_value=value)
+            if key not in self._described:
+                text = describe(self._registry, key, record.logger).text
+                if text:
+                    scalar.metadata.summary_description = text
+                    scalar.metadata.plugin_data.plugin_name = "scalars"
+                    # Without a class TensorBoard's default loader leaves the description out.
+                    scalar.metadata.data_class = DATA_CLASS_SCALAR
         self._event_file().add_event(event)
+        self._described |= numbers.keys()
 
     def close(self) -> None:
         """Put all events on the disk."""
@@ -129,11 +149,13 @@ class TensorBoardSink:
                 self._events.sync_and_close()
 
     def _event_file(self) -> EventFile:
-        from distmetrics.sinks.eventfile import EventFile
+        from distmetrics.sinks.eventfile import EventFile, hyperparameters
 
         with self._lock:
             if self._events is None:
                 if self._directory is None:
                     raise InvalidValue("this TensorBoardSink is not open; call open(run) first")
                 self._events = EventFile(self._directory, self._purge_step)
+                if self._config:
+                    self._events.add_event(hyperparameters(self._config))
             return self._events

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from distmetrics.errors import DistmetricsWarning, InvalidValue, MissingPackage
-from distmetrics.record import Record, Scalar
+from distmetrics.record import Record
 from distmetrics.sinks.contract import Run
+from distmetrics.sinks.described import describe
 from distmetrics.sinks.scalars import scalars
 from distmetrics.sinks.wandb_account import has_credentials
 from distmetrics.sinks.wandb_file import await_end
 
 if TYPE_CHECKING:
     import wandb
+
+    from distmetrics.registry import Registry
 
 _NO_KEY = (
     "W&B was asked to run online, but no API key is configured; the run is kept offline. Run "
@@ -53,6 +56,12 @@ class WandbSink:
 
     **Files** are in ``<run_dir>/wandb/``. Output and code are not captured, and `os.environ` is
     left as it was found.
+
+    **Summary.** Of a key that the registry declares, W&B keeps the rules that its reduction calls
+    for: the last value alone of counts and totals, as it does by itself; else ``min``, ``max`` and
+    ``last`` of the whole curve (``loss.min`` in W&B's table of runs; a `minimum` has no ``max`` and
+    a `maximum` no ``min``). Help texts and units are in the run's configuration, under
+    ``about_metrics``.
 
     **Values.** NaN and infinities are kept. Integers are exact in the file up to 2**63 and floats
     beyond; W&B's charts compute in float64, exact up to 2**53. Keys are taken as they are, but for
@@ -98,6 +107,8 @@ class WandbSink:
         self._options = options
         self._id: str | None = None
         self._defined: set[str] = set()
+        self._registry: Registry | None = None
+        self._about: dict[str, str] = {}
 
     @property
     def needs_directory(self) -> bool:
@@ -116,6 +127,7 @@ class WandbSink:
             MissingPackage: wandb is not installed.
             InvalidValue: neither the sink nor the run has a directory.
         """
+        self._registry = run.registry
         if not self._owns_run:
             return
         try:
@@ -132,8 +144,10 @@ class WandbSink:
         if self._run is None:
             raise InvalidValue("this WandbSink is not open; call open(run) before it is used")
         axis = "step" if record.logger is None else f"{record.logger}/step"
-        row = {_column(key, axis): value for key, value in scalars(record).items()}
-        self._define(axis, row)
+        numbers = scalars(record)
+        columns = {_column(key, axis): key for key in numbers}
+        self._define(axis, columns, record.logger)
+        row = {column: numbers[key] for column, key in columns.items()}
         row["_timestamp"] = record.time
         row[axis] = record.step
         if record.attempt > 0:
@@ -227,20 +241,33 @@ class WandbSink:
             warnings.warn(_NO_KEY, DistmetricsWarning, stacklevel=2)
         return "offline"
 
-    def _define(self, axis: str, row: Mapping[str, Scalar]) -> None:
-        """Make `axis` the x-axis of the row's keys that have none yet.
+    def _define(self, axis: str, columns: Mapping[str, str], logger: str | None) -> None:
+        """Make `axis` the x-axis of the columns that have none yet, and say what their keys are.
 
-        One definition a key, as of several patterns that match a key W&B takes any. A key with a
-        ``*`` can only be defined as a pattern: it keeps W&B's own x-axis.
+        One definition a column, as of several patterns that match one W&B takes any. A column with
+        a ``*`` can only be defined as a pattern: it keeps W&B's own x-axis and summary.
         """
         assert self._run is not None
         if axis not in self._defined:
             self._defined.add(axis)
             self._run.define_metric(_escaped(axis), hidden=True)
-        for key in row.keys() - self._defined:
-            self._defined.add(key)
-            if "*" not in key:
-                self._run.define_metric(_escaped(key), step_metric=axis, step_sync=False)
+        about = {}
+        for column in columns.keys() - self._defined:
+            self._defined.add(column)
+            description = describe(self._registry, columns[column], logger)
+            if description.text:
+                about[column] = description.text
+            if "*" not in column:
+                # Without a rule W&B keeps the last value as a plain number.
+                rules = description.rules if description.registered else ("last",)
+                summary = None if rules == ("last",) else ",".join(rules)
+                self._run.define_metric(
+                    _escaped(column), step_metric=axis, step_sync=False, summary=summary
+                )
+        if about:
+            self._about |= dict(sorted(about.items()))
+            config: Any = self._run.config
+            config.update({"about_metrics": self._about}, allow_val_change=True)
 
 
 def _column(key: str, axis: str) -> str:

@@ -93,9 +93,10 @@ class Entries:
         if reduction is None:
             return None
         if reduction.virtual:
+            needed = ", ".join(map(repr, reduction.refers or reduction.inputs))
             raise InvalidValue(
                 f"key {self._shown(name)} is declared as {reduction}, which is made from "
-                f"{', '.join(map(repr, reduction.refers))}: log those, or rename this key"
+                f"{needed or 'reduced values'}: log those, or rename this key"
             )
         tagged = isinstance(value, Tagged)
         values, shape = to_flat(self._prefix + name, value.value if tagged else value)

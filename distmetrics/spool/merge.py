@@ -6,6 +6,7 @@ that the values have the same bits.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 from distmetrics.comm.communicator import Op
 from distmetrics.comm.inprocess import reduce_arrays
+from distmetrics.derivations import Derivations
+from distmetrics.errors import DistmetricsWarning
 from distmetrics.exchange.round import MOST, AllReduce, Offer, Offered, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema, prefix_of
 from distmetrics.exchange.topology import RecordedMesh, Topology
@@ -166,7 +169,10 @@ class _Offline:
             Topology(rank, self._world_size, None if mesh is None else RecordedMesh(**mesh))
             for rank in range(self._world_size)
         ]
-        self._results = Results(self._topologies[0])
+        registry = Registry.from_declarations(
+            description["registry"], description["default"], description["strict"]
+        )
+        self._results = Results(self._topologies[0], Derivations(registry, _warn))
         self._continue(mine)
         self._sent: dict[str, int] = {}
 
@@ -220,7 +226,8 @@ class _Offline:
             outcome = _together(rounds)
             for row in outcome.rows:
                 self._sent[row.stream.name] = row.label
-            for reduced in self._results.add(outcome.rows):
+            names = [stream.name for stream in schemas[0]]
+            for reduced in self._results.add(outcome.rows, names):
                 record = self._record(reduced)
                 if identity(record) not in self._written:
                     self._written.add(identity(record))
@@ -284,6 +291,10 @@ def _attempt(description: Mapping[str, Any], attempt: int) -> Mapping[str, Any]:
     """What run.json says of an attempt."""
     found = [entry for entry in description["attempts"] if entry["attempt"] == attempt]
     return found[0] if found else description
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, DistmetricsWarning, stacklevel=2)
 
 
 def _world_size(

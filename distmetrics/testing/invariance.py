@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from distmetrics.audit.invariance import invariance_error, judge_values
 from distmetrics.testing.threads import run_ranks_in_process
 
 
@@ -23,7 +23,7 @@ def assert_world_size_invariant(
         rtol: the relative difference that is accepted; 0 asks for the same bits.
 
     Raises:
-        AssertionError: some keys differ; it names each with its values.
+        AssertionError: some keys differ; it holds the audit's verdict on each, with its remedy.
 
     Example:
         >>> import distmetrics as dm
@@ -35,26 +35,6 @@ def assert_world_size_invariant(
         >>> assert_world_size_invariant(evaluate)
     """
     found = {size: dict(run_ranks_in_process(fn, size)[0]) for size in world_sizes}
-    first = world_sizes[0]
-    lines = []
-    for key in dict.fromkeys(key for values in found.values() for key in values):
-        values = {size: found[size].get(key) for size in world_sizes}
-        if not all(_agree(values[first], value, rtol) for value in values.values()):
-            shown = ", ".join(f"{value!r} at W={size}" for size, value in values.items())
-            lines.append(f"  {key}: {shown}")
-    if lines:
-        within = "in bits" if rtol == 0 else f"within rtol={rtol:g}"
-        raise AssertionError(
-            f"values depend on the number of ranks (not equal {within}):\n" + "\n".join(lines)
-        )
-
-
-def _agree(one: Any, other: Any, rtol: float) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        if math.isnan(one) or math.isnan(other):
-            return math.isnan(one) and math.isnan(other)
-        if rtol == 0:
-            return one.hex() == other.hex()
-    if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or abs(one - other) <= rtol * max(abs(one), abs(other))
-    return bool(one == other)
+    error = invariance_error(judge_values(found, rtol), rtol)
+    if error is not None:
+        raise AssertionError(error)

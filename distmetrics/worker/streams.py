@@ -29,6 +29,8 @@ BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
+PUSHING = 1.0
+"""Seconds for which the training thread then waits for its worker; a signal's handler may push."""
 NONE: Mapping[str, Any] = {}
 _Places = dict[str, dict[int, Place]]
 
@@ -85,7 +87,6 @@ class Streams:
         self._agreed: dict[str, StreamSchema] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
-        self._flushed = 0.0
         self._used = 0.0
         self._closed = False
         self._errors: list[InvalidValue] = []
@@ -102,9 +103,11 @@ class Streams:
         if self._given_up and self._spooled is None:
             return
         self.events.append(event)
-        if len(self.events) > BACKLOG:
-            with self._consuming:
+        if len(self.events) > BACKLOG and self._consuming.acquire(timeout=PUSHING):
+            try:
                 self._consume_events(wait=False)
+            finally:
+                self._consuming.release()
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Wait no longer; False while a round is under way that may still bring the values.
@@ -280,7 +283,7 @@ class Streams:
     def open_windows(self) -> dict[str, Window]:
         """What is open, folded, as of the latest flush; it stays open."""
         with self._consuming:
-            found = {n: stream.folded(self._flushed) for n, stream in self._streams.items()}
+            found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
 
     @property
@@ -363,9 +366,9 @@ class Streams:
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
-            self._apply_logged(event)
+            self._log(event)
         elif isinstance(event, Flushed):
-            self._apply_flushed(event)
+            self._flush(event)
         elif isinstance(event, Restored):
             stream = self._streams[event.stream]
             saved = event.saved
@@ -380,30 +383,29 @@ class Streams:
             )
         else:
             for stream in self._streams.values():
-                stream.end(self._reached if stream.name else -1, event.now)
+                stream.end(self._reached if stream.name else -1)
             self._closed = True
 
-    def _apply_logged(self, event: Logged) -> None:
+    def _log(self, event: Logged) -> None:
         stream = self._streams[event.stream]
-        if stream.every is None and stream.idle:
-            # an evaluation begins where the logger was last used, not at the previous one
-            stream.begin(self._used)
         if stream.every is not None:
             self._note_pace(stream, event.step, event.own_step)
+        elif stream.idle:
+            # an evaluation begins where the logger was last used, not at the previous one
+            stream.begin(self._used)
         stream.log(event.step, event.snapshot, event.now)
         if self._contributions is not None and event.snapshot is not None:
             self._contributions.add(event.stream, event.step, event.snapshot)
         if not event.stream and event.step is not None:
             self._reached = max(self._reached, event.step)
 
-    def _apply_flushed(self, event: Flushed) -> None:
+    def _flush(self, event: Flushed) -> None:
         stream, step = self._streams[event.stream], event.step
         if stream.every is None:
             self._note_pace(stream, step, own=False)
         if event.stream.startswith(COLLECTIVE):
             step = max(step, first_step(stream.watermark))  # calls come after each other
-        self._flushed = event.now
-        stream.flush(step, event.now)
+        stream.flush(step)
         if event.ticket is not None and not event.ticket.withdrawn:
             self.waiting.append(event.ticket)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from distmetrics.comm.communicator import Communicator, name_ranks
+from distmetrics.derivations import Derivations
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
@@ -20,6 +21,7 @@ from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
 from distmetrics.worker.checkpoint import STATE, capture
+from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.peers import Peers
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
@@ -75,6 +77,8 @@ class Worker:
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
         idle: seconds between rounds in which nothing waits, at most; less than the others wait.
+        holdups: names ranks for which records wait; on the rank that says so.
+        derivations: the derived keys.
     """
 
     def __init__(
@@ -87,8 +91,10 @@ class Worker:
         attempt: int = 0,
         raise_lost: bool = False,
         idle: float = IDLE,
+        holdups: Holdups | None = None,
+        derivations: Derivations | None = None,
     ) -> None:
-        self.results = Results(topology)
+        self.results = Results(topology, derivations)
         self.rounds = 0
         self.failure: Exception | None = None
         self._streams = streams
@@ -99,6 +105,7 @@ class Worker:
         self._attempt = attempt
         self._raise_lost = raise_lost
         self._idle = idle
+        self._holdups = holdups
         self._peers = Peers()
         self._met = 0.0
         self._leaving = False
@@ -209,7 +216,9 @@ class Worker:
         self.rounds += 1
         self._peers.note(outcome)
         self._streams.settle(outcome, self._schema)
-        reduced = self.results.add(outcome.rows)
+        if self._holdups is not None:
+            self._holdups.look(outcome, self._streams.backlog(), time.monotonic())
+        reduced = self.results.add(outcome.rows, [stream.name for stream in self._schema])
         if self._writer is not None:
             self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)

@@ -1,0 +1,79 @@
+"""Times `audit compare` on large files: 3 runs of 200 keys by 100,000 steps by default.
+
+Run: python benchmarks/audit_size.py [--keys 200] [--steps 100000] [--folder DIR]
+Prints the seconds and the peak memory of the comparison, which runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+WORLD_SIZES = (1, 2, 4)
+
+
+def write_run(folder: Path, world_size: int, keys: int, steps: int) -> int:
+    """Writes one run whose values do not depend on the world size; returns the file's bytes."""
+    rng = np.random.default_rng(0)
+    names = [f"layer{key}/{'num_pairs' if key % 4 == 0 else 'loss'}" for key in range(keys)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps({"world_size": world_size}))
+    path = folder / "metrics.jsonl"
+    with path.open("w") as file:
+        for step in range(steps):
+            numbers = rng.random(keys).tolist()
+            values = {
+                name: int(number * 1000) if place % 4 == 0 else number
+                for place, (name, number) in enumerate(zip(names, numbers, strict=True))
+            }
+            row = {
+                "step": step,
+                "first_step": step,
+                "window": step,
+                "time": 1.0 + step,
+                "world_size": world_size,
+                "attempt": 0,
+                "values": values,
+            }
+            file.write(json.dumps(row) + "\n")
+    return path.stat().st_size
+
+
+def main() -> None:
+    """Writes the runs, compares them and prints what it took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--folder", type=Path, default=None)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        root = options.folder or Path(temporary)
+        folders = [root / f"w{size}" for size in WORLD_SIZES]
+        for folder, size in zip(folders, WORLD_SIZES, strict=True):
+            if not (folder / "metrics.jsonl").exists():
+                written = write_run(folder, size, options.keys, options.steps)
+                print(f"{folder}: {written / 1e6:.0f} MB")
+        command = [sys.executable, "-m", "distmetrics.audit", "compare", *map(str, folders)]
+        begin = time.perf_counter()
+        done = subprocess.run(
+            [*command, "--json", str(root / "audit.json")],
+            stdout=subprocess.DEVNULL,
+            env=os.environ,
+            check=False,
+        )
+        seconds = time.perf_counter() - begin
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        print(f"exit code {done.returncode}: {seconds:.1f} s, peak memory {peak:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The scaling-invariance audit: does what a training logs depend on the number of ranks?"""

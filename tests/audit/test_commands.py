@@ -1,0 +1,109 @@
+"""The command line of the audit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from distmetrics.audit.commands import audit
+
+LOSS = 0.3 + 2 * np.exp(-np.arange(40) / 10)
+
+
+def write(folder: Path, size: int, factor: float, name: str = "loss") -> Path:
+    """A run directory with one key."""
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"world_size": size}))
+    rows = (
+        {"step": step, "first_step": step, "window": step, "values": {name: factor * value}}
+        for step, value in enumerate(LOSS.tolist())
+    )
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def call(*arguments: object) -> Result:
+    """What `distmetrics audit` does with these arguments."""
+    return CliRunner().invoke(audit, [str(argument) for argument in arguments])
+
+
+def test_a_fault_exits_with_1_and_all_reports_are_written(tmp_path: Path) -> None:
+    """JSON, JUnit and the page stand where they were asked for."""
+    paths = [write(tmp_path / f"w{size}", size, size) for size in (1, 2, 4)]
+    out = tmp_path / "out"
+    done = call(
+        "compare", *paths, "--json", out / "a.json", "--junit", out / "a.xml", "--html",
+        out / "a.html",
+    )  # fmt: skip
+    assert done.exit_code == 1, done.output
+    assert "grows_with_ranks" in done.output
+    assert json.loads((out / "a.json").read_text())["keys"]["loss"]["verdict"] == "grows_with_ranks"
+    assert (out / "a.xml").read_text().startswith("<?xml")
+    assert (out / "a.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_clean_runs_exit_with_0(tmp_path: Path) -> None:
+    """Equal runs pass."""
+    paths = [write(tmp_path / f"w{size}", size, 1) for size in (1, 2)]
+    done = call("compare", *paths)
+    assert done.exit_code == 0, done.output
+    assert "No logging fault in 1 keys" in done.output
+
+
+def test_the_tolerance_can_be_set(tmp_path: Path) -> None:
+    """A difference of one part in a thousand passes a tolerance of a hundredth."""
+    paths = [write(tmp_path / f"w{size}", size, 1 + 0.001 * (size - 1)) for size in (1, 2)]
+    assert call("compare", *paths).exit_code == 1
+    assert call("compare", *paths, "--rtol", "0.01").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "absent"],
+        ["compare", "w1"],
+        ["compare", "w1", "w2", "--x", "samples"],
+        ["compare", "w1", "w2", "--rtol", "7"],
+        ["compare"],
+        ["explain", "loss", "w1"],
+        ["run", "--world-sizes", "1,2", "--", "absent.py"],
+        ["run", "--world-sizes", "2", "--", "absent.py"],
+        ["run", "--world-sizes", "a,b", "--", "absent.py"],
+    ],
+)
+def test_what_cannot_be_done_exits_with_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """Missing files, one run only, an absent axis: a message, not a traceback."""
+    monkeypatch.chdir(tmp_path)
+    for size in (1, 2):
+        write(tmp_path / f"w{size}", size, 1)
+    done = call(*arguments)
+    assert done.exit_code == 2, done.output
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_tables_are_compared_with_given_world_sizes(tmp_path: Path) -> None:
+    """CSV files of another tool, as 1=path and 2=path."""
+    for size in (1, 2):
+        text = "step,loss\n" + "".join(f"{at},{value / size}\n" for at, value in enumerate(LOSS))
+        (tmp_path / f"{size}.csv").write_text(text)
+    done = call("compare", f"1={tmp_path / '1.csv'}", f"2={tmp_path / '2.csv'}")
+    assert done.exit_code == 1, done.output
+    assert "shrinks_with_ranks" in done.output
+
+
+def test_explain_takes_a_value_apart(tmp_path: Path) -> None:
+    """Who contributed what, and which formula gives what was logged."""
+    folder = write(tmp_path / "run", 2, 1.0)
+    for rank, (value, weight) in enumerate([(1.0, 3), (2.0, 2)]):
+        row = {"step": 39, "window": 39, "key": "loss", "value": value, "weight": weight}
+        (folder / f"contributions-rank{rank}.jsonl").write_text(json.dumps(row) + "\n")
+    done = call("explain", "loss", folder)
+    assert done.exit_code == 0, done.output
+    assert "weighted mean over all ranks: 1.4" in done.output
+    assert "mean of the ranks' means: 1.5" in done.output
