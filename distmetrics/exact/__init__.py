@@ -11,7 +11,8 @@ The parts, in the order of the data:
 - `Limbs`, `zeros`, `add`, `merge`, `take`, `normalize`, `dense`: blocks of sums;
 - `decode`, `to_float`, `to_int`, `quotient`, `root_of_ratio`: reading the sums back, and
   `to_floats`, `to_int64s` for many of them at once;
-- `order_image`, `from_order_image`: integers for maxima of floats.
+- `order_image`, `from_order_image`: integers for maxima of floats;
+- `widened`: numbers of any kind as float64.
 
 Nothing here knows of torch or of process groups.
 
@@ -35,6 +36,7 @@ from distmetrics.exact.limbs import (
 from distmetrics.exact.order import from_order_image, order_image
 from distmetrics.exact.products import exact_terms, product
 from distmetrics.exact.rounding import quotient, root_of_ratio, to_float, to_int
+from distmetrics.exact.widen import widened
 
 __all__ = [
     "BITS",
@@ -58,5 +60,6 @@ __all__ = [
     "to_floats",
     "to_int",
     "to_int64s",
+    "widened",
     "zeros",
 ]

@@ -30,6 +30,14 @@ from distmetrics.comm.communicator import Op
 from distmetrics.exchange.doubts import Warnings, find_doubts
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.spans import (
+    Spans,
+    fields_of,
+    from_fields,
+    own_spans,
+    told_spans,
+    united,
+)
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import (
@@ -171,15 +179,19 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     header = yield AllReduce(_header(offer, schema, topology), Op.MAX)
     fixed = _FIXED + topology.world_size
     outcome.latest = header[_FIXED:fixed].tolist()
+    marks = fixed + 3 * len(list(schema))
     pending = {}
-    for stream, fields in zip(schema, header[fixed:].reshape(-1, 3).tolist(), strict=True):
+    for stream, fields in zip(schema, header[fixed:marks].reshape(-1, 3).tolist(), strict=True):
         pending[stream.name] = _Pending(-fields[0], -fields[1], None, NEVER)
         outcome.positions[stream.name] = fields[2]
+    spans = from_fields(schema, header[marks:].tolist())
     if header[_FLAG]:
         gathered = yield AllGather(_state(offer, schema))
         peers = [json.loads(payload) for payload in gathered]
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
+        told = {name: [_said(peer, name).get("spans", {}) for peer in peers] for name in pending}
+        spans = {s.name: united(s, spans.get(s.name, ()), told[s.name]) for s in schema}
         _note_arrivals(peers, outcome)
     agreed = _agree(schema, pending, outcome)
     outcome.arrived = {name for name in outcome.raised if name not in outcome.left}
@@ -188,7 +200,7 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
         not header[_OPEN] and not agreed and all(p.oldest >= NEVER for p in pending.values())
     )
     if agreed:
-        outcome.rows = yield from _reduce(offer, agreed, header, topology, outcome)
+        outcome.rows = yield from _reduce(offer, agreed, header, spans, topology, outcome)
     return outcome
 
 
@@ -203,6 +215,11 @@ def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
     for stream in schema:
         position = offer.positions.get(stream.name, -1)
         header += (-_watermark(offer, stream), -_oldest(offer, stream), position)
+    for stream in schema:
+        offered = offer.streams.get(stream.name)
+        windows = {} if offered is None else offered.windows
+        table = KeyTable() if offered is None else offered.table
+        header += fields_of(own_spans(stream, windows.values(), table))
     return np.array(header, np.int64)
 
 
@@ -246,10 +263,12 @@ def _state(offer: Offer, schema: Schema) -> bytes:
     for name, offered in offer.streams.items():
         known = schema.get(name)
         keys = StreamSchema(name, offered.every) if known is None else known
+        unknown = keys.unknown(offered.table)
         streams[name] = {
             "every": offered.every,
             "pace": int(offered.pace),
-            "keys": keys.unknown(offered.table),
+            "keys": unknown,
+            "spans": told_spans(unknown, offered.windows.values(), offered.table),
             "watermark": offered.watermark,
             "idle": offered.idle,
             "labels": [
@@ -264,6 +283,12 @@ def _state(offer: Offer, schema: Schema) -> bytes:
         "waiting": dict(offer.waiting),
     }
     return json.dumps(said).encode()
+
+
+def _said(peer: Mapping[str, Any], stream: str) -> Mapping[str, Any]:
+    """What a rank said of a stream."""
+    said: Mapping[str, Any] = peer["streams"].get(stream, {})
+    return said
 
 
 def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pending:
@@ -360,6 +385,7 @@ def _reduce(
     offer: Offer,
     agreed: list[Agreed],
     header: Int64Array,
+    spans: Spans,
     topology: Topology,
     outcome: Outcome,
 ) -> Generator[AllReduce | AllGather, Any, list[Row]]:
@@ -375,7 +401,8 @@ def _reduce(
             label = outcome.raised[stream.name] - 1
             windows = dict(zip([label], windows.values(), strict=False))
         table = KeyTable() if offered is None else offered.table
-        messages.append(Message(stream, list(group), windows, table, limbs, topology))
+        ranges = (limbs, spans[stream.name])
+        messages.append(Message(stream, list(group), windows, table, *ranges, topology))
     outcome.warnings = yield from merge_lanes(messages, topology)
     return [row for message in messages for row in message.rows()]
 

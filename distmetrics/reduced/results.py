@@ -57,9 +57,7 @@ class Results:
                     continue
                 again = row.label <= seen.get(name, -1)
                 totals = self._running(row, batch.layout, again)
-                reduced = Reduced(
-                    batch, index, self._topology, totals, derivations, children
-                )
+                reduced = Reduced(batch, index, self._topology, totals, derivations, children)
                 self._last[name] = reduced
                 self._note_latest(reduced, batch.layout, batch.valued[index])
                 added.append(reduced)
@@ -87,7 +85,8 @@ class Results:
                 found |= {
                     key: value
                     for key, value in reduced.values.items()
-                    if key.startswith(prefix) and _owner(keys, key[len(name) :]) is reduced
+                    if key.startswith(prefix)
+                    and _owner(keys, reduced.made_of.get(key, key[len(name) :])) is reduced
                 }
         return found
 

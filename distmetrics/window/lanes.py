@@ -1,4 +1,4 @@
-"""One rank's state of all keys in one window: three arrays, whatever the number of keys.
+"""One rank's state of all keys in one window: a few arrays, whatever the number of keys.
 
 `fold` turns snapshots into lanes, many windows and steps at a time, since what costs here is the
 number of NumPy calls.
@@ -17,7 +17,8 @@ from distmetrics import exact
 from distmetrics.exact import Limbs
 from distmetrics.reductions import NOTHING, Counter, Terms
 from distmetrics.snapshot import Plan, Route, Snapshot
-from distmetrics.snapshot.table import Key, KeyTable
+from distmetrics.snapshot.table import Extent, Key, KeyTable
+from distmetrics.window.tallies import Tallies, summed
 
 Array = NDArray[Any]
 Int64Array = NDArray[np.int64]
@@ -31,31 +32,35 @@ class Lanes:
         sums: exact rows, `Reduction.sums` for each key.
         counters: int64, shape (keys, len(Counter)).
         maxes: int64, `Reduction.maxes` fields for each key.
+        tallies: sparse, `Reduction.tallies` for each key.
     """
 
     sums: Limbs
     counters: Int64Array
     maxes: Int64Array
+    tallies: Tallies
 
     @classmethod
-    def empty(cls, rows: int, keys: int, fields: int) -> Lanes:
+    def empty(cls, extent: Extent) -> Lanes:
         """The identity: nobody contributed."""
         return cls(
-            exact.zeros(rows),
-            np.zeros((keys, len(Counter)), np.int64),
-            np.full(fields, NOTHING, np.int64),
+            exact.zeros(extent.rows),
+            np.zeros((extent.keys, len(Counter)), np.int64),
+            np.full(extent.fields, NOTHING, np.int64),
+            Tallies.empty(),
         )
 
-    def grown(self, rows: int, keys: int, fields: int) -> Lanes:
+    def grown(self, extent: Extent) -> Lanes:
         """The same state with room for keys that the table has gained."""
-        if len(self.counters) == keys:
+        if len(self.counters) == extent.keys:
             return self
-        grown = Lanes.empty(rows, keys, fields)
-        digits = np.zeros((rows, self.sums.digits.shape[1]), np.int64)
+        grown = Lanes.empty(extent)
+        digits = np.zeros((extent.rows, self.sums.digits.shape[1]), np.int64)
         digits[: self.sums.rows] = self.sums.digits
         grown.sums = Limbs(self.sums.lo, digits)
         grown.counters[: len(self.counters)] = self.counters
         grown.maxes[: len(self.maxes)] = self.maxes
+        grown.tallies = self.tallies
         return grown
 
     def merge(self, later: Lanes, table: KeyTable) -> None:
@@ -70,6 +75,7 @@ class Lanes:
                 newer = later.maxes[step] >= self.maxes[step]
                 merged[fields] = (later if newer else self).maxes[fields]
         self.maxes = merged
+        self.tallies = summed((self.tallies, later.tallies))
 
     def total(self, key: Key) -> int | float | None:
         """This rank's own sum of a key; None where it has none."""
@@ -93,17 +99,18 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
     todo = [slot for slot in slots if slot.pending]
     if not todo:
         return
-    rows, keys, fields = table.extent()
-    batch = _Batch(len(todo), rows, keys, fields)
+    extent = table.extent()
+    batch = _Batch(len(todo), extent)
     for plan, members in _by_plan(todo).items():
         _fold_plan(batch, plan, members)
     exact.normalize(batch.sums)
+    tallies = summed(batch.tallies)
     for position, slot in enumerate(todo):
-        lanes = batch.part(position)
+        lanes = batch.part(position, tallies)
         if slot.lanes is None:
             slot.lanes = lanes
         else:
-            slot.lanes = slot.lanes.grown(rows, keys, fields)
+            slot.lanes = slot.lanes.grown(extent)
             slot.lanes.merge(lanes, table)
             exact.normalize(slot.lanes.sums)  # keeps the room that sums over ranks need
         slot.pending, slot.waiting = [], 0
@@ -112,18 +119,25 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
 class _Batch:
     """The lanes of several slots as single arrays."""
 
-    def __init__(self, slots: int, rows: int, keys: int, fields: int) -> None:
-        self.rows, self.keys, self.fields = rows, keys, fields
-        self.sums = exact.zeros(slots * rows)
-        self.counters = np.zeros((slots * keys, len(Counter)), np.int64)
-        self.maxes = np.full(slots * fields, NOTHING, np.int64)
+    def __init__(self, slots: int, extent: Extent) -> None:
+        self.rows, self.keys, self.fields, self.each = extent
+        self.sums = exact.zeros(slots * self.rows)
+        self.counters = np.zeros((slots * self.keys, len(Counter)), np.int64)
+        self.maxes = np.full(slots * self.fields, NOTHING, np.int64)
+        self.tallies: list[Tallies] = []
 
-    def part(self, position: int) -> Lanes:
-        """One slot's lanes."""
+    def part(self, position: int, tallies: Tallies) -> Lanes:
+        """One slot's lanes.
+
+        Args:
+            position: the slot's.
+            tallies: those of all slots, one slot after another.
+        """
         return Lanes(
             exact.take(self.sums, slice(position * self.rows, (position + 1) * self.rows)),
             self.counters[position * self.keys : (position + 1) * self.keys],
             self.maxes[position * self.fields : (position + 1) * self.fields],
+            tallies.part(position * self.each, (position + 1) * self.each),
         )
 
 
@@ -241,6 +255,7 @@ def _contribute(
     terms = reduction.contribute(x, w)
     _add_sums(batch, route, terms, slots, which, cells)
     _add_maxes(batch, route, terms, slots, which, steps)
+    _add_tallies(batch, route, terms, slots, which)
 
 
 def _add_sums(
@@ -290,6 +305,18 @@ def _add_maxes(
         (route.reduction.maxes - 1, -steps),
     ):
         batch.maxes[first[newer] + offset] = images[newer]
+
+
+def _add_tallies(
+    batch: _Batch, route: Route, terms: Terms, slots: Int64Array, which: Int64Array
+) -> None:
+    if not terms.tallies:
+        return
+    tallies = np.array([key.tally for key in route.keys], np.int64)
+    first = slots * batch.each + tallies[which]
+    for offset, buckets in terms.tallies:
+        met = buckets >= 0
+        batch.tallies.append(Tallies.counted(first[met] + offset, buckets[met]))
 
 
 def _finite(values: Array | None) -> Array:
