@@ -22,6 +22,8 @@ from distmetrics.window.tallies import Tallies, summed
 
 Array = NDArray[Any]
 Int64Array = NDArray[np.int64]
+BLOCK = 256
+"""Values of a key in one call from which on they are folded as a block."""
 
 
 @dataclass
@@ -103,6 +105,7 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
     batch = _Batch(len(todo), extent)
     for plan, members in _by_plan(todo).items():
         _fold_plan(batch, plan, members)
+    batch.add_few()
     exact.normalize(batch.sums)
     tallies = summed(batch.tallies)
     for position, slot in enumerate(todo):
@@ -125,6 +128,14 @@ class _Batch:
         self.counters = np.zeros((slots * self.keys, len(Counter)), np.int64)
         self.maxes = np.full(slots * self.fields, NOTHING, np.int64)
         self.tallies: list[Tallies] = []
+        self.few: list[tuple[int, Array]] = []
+
+    def add_few(self) -> None:
+        """Add what blocks were condensed to: rows of `sums`, and some values for each."""
+        for dtype in {values.dtype for _, values in self.few}:
+            pairs = [pair for pair in self.few if pair[1].dtype == dtype]
+            rows = np.repeat([row for row, _ in pairs], [len(values) for _, values in pairs])
+            exact.add(self.sums, rows, np.concatenate([values for _, values in pairs]))
 
     def part(self, position: int, tallies: Tallies) -> Lanes:
         """One slot's lanes.
@@ -201,6 +212,8 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
     position, snapshot, step = member
     assert snapshot.sizes is not None
     for route in plan.routes:
+        if _fold_blocks(batch, route, member):
+            continue
         x, lengths = _pieces(snapshot, *route.values)
         w = None if route.weights is None else _pieces(snapshot, *route.weights)[0]
         which = np.repeat(np.arange(len(lengths)), lengths)
@@ -208,13 +221,68 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
         _contribute(batch, route, x, w, slots, which, np.full(len(which), step, np.int64))
 
 
+def _parts(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> list[Array]:
+    """The columns of an array."""
+    assert snapshot.sizes is not None
+    ends = np.cumsum([0, *snapshot.sizes[array]])
+    return [snapshot.arrays[array][ends[c] : ends[c + 1]] for c in columns]
+
+
 def _pieces(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> tuple[Array, list[int]]:
     """The columns of an array one after another, and their lengths."""
-    assert snapshot.sizes is not None
-    sizes = snapshot.sizes[array]
-    ends = np.cumsum([0, *sizes])
-    parts = [snapshot.arrays[array][ends[c] : ends[c + 1]] for c in columns]
-    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), [sizes[c] for c in columns]
+    parts = _parts(snapshot, array, columns)
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), [len(part) for part in parts]
+
+
+def _fold_blocks(batch: _Batch, route: Route, member: _Member) -> bool:
+    """Fold the columns of a route as blocks of one key each; False where that does not pay.
+
+    Nor does it where some value takes a closer look: zero weights, NaN and infinities.
+    """
+    position, snapshot, _ = member
+    x = _parts(snapshot, *route.values)
+    if sum(map(len, x)) < BLOCK * len(x) or not all(map(len, x)) or route.reduction.keeps_last:
+        return False
+    w = [None] * len(x) if route.weights is None else _parts(snapshot, *route.weights)
+    if not all(_is_finite(part) for part in x):
+        return False
+    if any(part is not None and not _is_positive(part) for part in w):
+        return False
+    terms = [route.reduction.contribute(a, b) for a, b in zip(x, w, strict=True)]
+    if not all(_is_finite(sums) for each in terms for _, sums in each.sums):
+        return False  # a product beyond the range of float64
+    for key, part, each in zip(route.keys, x, terms, strict=True):
+        _add_block(batch, route, key, each, position, len(part))
+    return True
+
+
+def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, count: int) -> None:
+    """Add many contributions of one key, all of them finite and none without weight."""
+    counters = batch.counters[slot * batch.keys + key.index]
+    counters[Counter.COUNT] += count
+    counters[Counter.FLOATS] += count * route.floats
+    counters[Counter.PLAIN] += count * (route.weights is None)
+    counters[Counter.WEIGHT_FLOATS] += count * route.weight_floats
+    for row, values in terms.sums:
+        batch.few.append((slot * batch.rows + key.row + row, exact.condensed(values)))
+    for offset, images in terms.maxes:
+        field = slot * batch.fields + key.field + offset
+        batch.maxes[field] = max(batch.maxes[field], images.max())
+    for offset, buckets in terms.tallies:
+        met = buckets[buckets >= 0]
+        tally = np.full(len(met), slot * batch.each + key.tally + offset, np.int64)
+        batch.tallies.append(Tallies.counted(tally, met))
+
+
+def _is_finite(values: Array) -> bool:
+    """Whether all are: an extreme is NaN or infinite where any value is."""
+    if values.dtype.kind != "f":
+        return True
+    return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
+
+
+def _is_positive(weights: Array) -> bool:
+    return bool(weights.min() > 0) and _is_finite(weights)
 
 
 def _contribute(
