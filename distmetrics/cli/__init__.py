@@ -13,6 +13,7 @@ COMMANDS = {
     "audit": "distmetrics.audit.commands:audit",
     "dashboard": "distmetrics.dashboard.commands:dashboard",
     "demo": "distmetrics.cli.demo:demo",
+    "doctor": "distmetrics.cli.doctor:doctor_command",
     "merge": "distmetrics.cli.merge:merge",
     "replay": "distmetrics.cli.replay:replay",
     "show": "distmetrics.cli.show:show",

@@ -191,10 +191,11 @@ def _meet(env: LaunchEnv, me: Member, timeout: float) -> tuple[Store, list[Membe
                 notice=notice,
             )
             return store, [Member.from_json(data) for data in payloads(store, env.world_size)]
-        except PeerLostError:
+        except (PeerLostError, dist.DistNetworkError) as error:
             # the serving rank was still taking down an earlier set-up on this port
             if time.monotonic() >= deadline:
-                raise
+                reason = str(error).splitlines()[0]
+                raise PeerLostError(f"setup_distributed: the store is gone ({reason})") from error
 
 
 def _connect(store: Store, env: LaunchEnv, options: dict[str, Any]) -> None:

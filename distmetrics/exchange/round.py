@@ -32,7 +32,15 @@ from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import NEVER, Window, label_of, limb_range, mark_of, step_of
+from distmetrics.window.stream import (
+    NEVER,
+    Window,
+    first_step,
+    label_of,
+    limb_range,
+    mark_of,
+    step_of,
+)
 
 Int64Array = NDArray[np.int64]
 MOST = 64
@@ -100,9 +108,11 @@ class Offer:
 
     @property
     def latest(self) -> int:
-        """The last step of the logger itself, `NEVER` once it is closed."""
+        """The last step of the logger itself that is logged or passed, `NEVER` once closed."""
         root = self.streams.get("")
-        return NEVER if self.closed else -1 if root is None else root.latest
+        if self.closed or root is None:
+            return NEVER if self.closed else -1
+        return max(root.latest, first_step(root.watermark) - 1)
 
 
 @dataclass

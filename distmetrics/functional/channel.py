@@ -16,12 +16,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import Communicator, connect, current, name_ranks
 from distmetrics.comm.world import default_group
 from distmetrics.errors import (
     DeclarationConflict,
     DistmetricsError,
     DistmetricsWarning,
+    NotInitialized,
     PeerTimeoutError,
 )
 from distmetrics.exchange.round import Offer, Offered, run_round
@@ -105,6 +107,13 @@ def _connected(call: Call) -> Communicator:
     def notice(text: str) -> None:
         warnings.warn(f"{call.name}: {text}", DistmetricsWarning, stacklevel=2)
 
+    if current() is None and default_group() is None:
+        env = LaunchEnv.detect()
+        if env.world_size > 1:
+            raise NotInitialized(
+                f"this is rank {env.rank} of {env.world_size} processes, but torch.distributed is "
+                f"not initialised; call dm.setup_distributed() before {call.name}"
+            )
     try:
         return connect(PATIENCE, PATIENCE, NOTICE_AFTER, notice)
     except PeerTimeoutError as error:

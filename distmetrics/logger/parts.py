@@ -20,6 +20,7 @@ from distmetrics.registry import Registry
 from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
 from distmetrics.spool.journal import Journal
+from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.worker import IDLE, Worker
 from distmetrics.worker.writer import Writer
@@ -92,8 +93,9 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     except BaseException:
         communicator.close()
         raise
-    writer = None
+    writer, holdups = None, None
     if communicator.rank == 0:
+        holdups = Holdups(options.every, options.notice_after, notices.note)
         writer = _writer(named, registry, options, start, communicator, notices)
     streams = Streams(
         _journal(options.spool_dir, topology.rank, start.attempt, notices), notices.add
@@ -109,6 +111,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         start.attempt,
         raise_lost=options.raise_lost,
         idle=min(IDLE, options.peer_timeout / 4),
+        holdups=holdups,
         derivations=derivations,
     )
     worker.start()

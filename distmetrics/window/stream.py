@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -129,7 +130,8 @@ class Window:
         late: what was logged for steps whose own windows had been closed.
         steps: the steps of `main`.
         began: when the window began, in seconds of the rank's clock without pauses.
-        seconds: how long it lasted; set when it is closed.
+        used: when something was last logged to it; what follows belongs to the next one.
+        seconds: how long it lasted until then; set when it is closed.
     """
 
     began: float
@@ -138,6 +140,7 @@ class Window:
     steps: Steps = field(default_factory=Steps)
     unnamed: bool = False
     seconds: float = 0.0
+    used: float = -math.inf
 
     def slots(self) -> list[Slot]:
         """The main slot and those of late steps."""
@@ -191,11 +194,11 @@ class Stream:
         """Whether nothing is open."""
         return self._open is None
 
-    def folded(self, now: float) -> Window | None:
+    def folded(self) -> Window | None:
         """What is open, folded; it stays open. None where nothing is."""
         if self._open is not None:
             fold(self._open.slots(), self.table)
-            self._open.seconds = now - self._open.began
+            self._open.seconds = max(0.0, self._open.used - self._open.began)
         return self._open
 
     def restore(self, watermark: int, latest: int, window: Window | None) -> None:
@@ -217,47 +220,46 @@ class Stream:
             return
         assert step is not None
         if snapshot is None:
-            self._pass(step, now)
+            self._pass(step)
             return
         if self._is_late(step):
             slot = self._window().late.setdefault(step, Slot())
         else:
-            self._pass(step, now)
+            self._pass(step)
             window = self._window()
             window.steps.add(step)
             slot = window.main
         self.latest = max(self.latest, step)
-        self._put(slot, snapshot, step)
+        self._put(slot, snapshot, step, now)
 
-    def flush(self, step: int, now: float) -> None:
+    def flush(self, step: int) -> None:
         """Close the window that ends at `step`, and promise nothing more through it."""
         if self.every is None:
-            self._flush_all(step, now)
+            self._flush_all(step)
             return
         at = first_step(self.watermark)
         window = self._open
         if step < at:
             if window is not None and not window.steps:
-                self._close_late(now)
+                self._close_late()
             return
         if window is not None:
-            self._close(label_of(min(self._grid_end(at), step)), now)
+            self._close(label_of(min(self._grid_end(at), step)))
         self.watermark = max(self.watermark, label_of(step) + 1)
         self._cut = step + 1
 
-    def end(self, parent: int, now: float) -> None:
+    def end(self, parent: int) -> None:
         """Close what is open, at the end of its grid, and promise nothing more at all.
 
         Args:
             parent: the latest step of the parent, -1 for none: where a child without a grid ends.
-            now: the rank's clock.
         """
         if self._open is not None:
             at = first_step(self.watermark)
             if self.every is not None:
-                self._close(label_of(self._grid_end(at)), now)
+                self._close(label_of(self._grid_end(at)))
             else:
-                self._flush_all(parent if parent >= 0 else max(self.latest, at), now)
+                self._flush_all(parent if parent >= 0 else max(self.latest, at))
         self.watermark = NEVER
 
     def promise(self, step: int) -> None:
@@ -299,22 +301,22 @@ class Stream:
         assert self.every is not None
         return step < max(self._grid_end(at) - self.every + 1, self._cut)
 
-    def _pass(self, step: int, now: float) -> None:
+    def _pass(self, step: int) -> None:
         """Close the open window if `step` lies beyond it; raise the watermark."""
         at = first_step(self.watermark)
         if step > self._grid_end(at) and self._open is not None:
-            self._close(label_of(self._grid_end(at)), now)
+            self._close(label_of(self._grid_end(at)))
         self.watermark = max(self.watermark, mark_of(step))
 
     def _grid_end(self, step: int) -> int:
         assert self.every is not None
         return (step // self.every + 1) * self.every - 1
 
-    def _close_late(self, now: float) -> None:
+    def _close_late(self) -> None:
         """Close a window that holds late steps only, at the watermark."""
         label = self.watermark
         if label != label_of(first_step(label)):  # else it waits for that window
-            self._close(label, now)
+            self._close(label)
             self.watermark = label + 1
 
     # --- one window until a flush ---
@@ -330,22 +332,22 @@ class Stream:
         else:
             window.steps.add(step)
             self.latest = max(self.latest, step)
-        self._put(window.main, snapshot, -1 if step is None else step)
+        self._put(window.main, snapshot, -1 if step is None else step, now)
 
-    def _flush_all(self, step: int, now: float) -> None:
+    def _flush_all(self, step: int) -> None:
         window = self._open
         label = label_of(step)
         if window is None:
             self.watermark = max(self.watermark, label + 1)
         elif label >= self.watermark:
             self._name_steps(window, step)
-            self._close(label, now)
+            self._close(label)
             self.watermark = label + 1
         else:
-            late = Window(window.began, late={step: window.main}, steps=Steps())
+            late = Window(window.began, late={step: window.main}, used=window.used)
             self._open = late
             label = self.watermark
-            self._close(label, now)
+            self._close(label)
             self.watermark = label + 1
 
     @staticmethod
@@ -360,7 +362,8 @@ class Stream:
             self._open = Window(self._ended)
         return self._open
 
-    def _put(self, slot: Slot, snapshot: Snapshot, step: int) -> None:
+    def _put(self, slot: Slot, snapshot: Snapshot, step: int, now: float) -> None:
+        self._window().used = now
         slot.pending.append((snapshot, step))
         if snapshot.sizes is not None:
             slot.waiting += sum(map(sum, snapshot.sizes)) // _ELEMENTS
@@ -368,12 +371,13 @@ class Stream:
         if slot.waiting >= FOLD_AT:
             fold([slot], self.table)
 
-    def _close(self, label: int, now: float) -> None:
+    def _close(self, label: int) -> None:
         window = self._open
         assert window is not None
         assert label > self._last_label
-        window.seconds = now - window.began
-        self._ended = now
+        end = max(window.began, window.used)
+        window.seconds = end - window.began
+        self._ended = end
         self._open = None
         self._last_label = label
         self._closed[label] = window

@@ -128,7 +128,9 @@ def restored_window(
     """
     if not saved["open"] and not saved["steps"]:
         return None
-    window = Window(now - saved["seconds"], steps=Steps(saved["steps"]), unnamed=saved["unnamed"])
+    window = Window(
+        now - saved["seconds"], steps=Steps(saved["steps"]), unnamed=saved["unnamed"], used=now
+    )
     for part in saved["open"]:
         lanes = _lanes(part["keys"], table, topology)
         if part["late"] is None:

@@ -142,7 +142,6 @@ class Streams:
         self._agreed: dict[str, StreamSchema] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
-        self._flushed = 0.0
         self._used = 0.0
         self._closed = False
         self._errors: list[InvalidValue] = []
@@ -323,7 +322,7 @@ class Streams:
     def open_windows(self) -> dict[str, Window]:
         """What is open, folded, as of the latest flush; it stays open."""
         with self._consuming:
-            found = {n: stream.folded(self._flushed) for n, stream in self._streams.items()}
+            found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
 
     @property
@@ -389,25 +388,9 @@ class Streams:
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
-            stream = self._streams[event.stream]
-            if stream.every is None and stream.idle:
-                # an evaluation begins where the logger was last used, not at the previous one
-                stream.begin(self._used)
-            if stream.every is not None:
-                self._note_pace(stream, event.step, event.own_step)
-            stream.log(event.step, event.snapshot, event.now)
-            if not event.stream and event.step is not None:
-                self._reached = max(self._reached, event.step)
+            self._log(event)
         elif isinstance(event, Flushed):
-            stream, step = self._streams[event.stream], event.step
-            if stream.every is None:
-                self._note_pace(stream, step, own=False)
-            if event.stream.startswith(COLLECTIVE):
-                step = max(step, first_step(stream.watermark))  # calls come after each other
-            self._flushed = event.now
-            stream.flush(step, event.now)
-            if event.ticket is not None and not event.ticket.withdrawn:
-                self.waiting.append(event.ticket)
+            self._flush(event)
         elif isinstance(event, Restored):
             stream = self._streams[event.stream]
             saved = event.saved
@@ -422,8 +405,29 @@ class Streams:
             )
         else:
             for stream in self._streams.values():
-                stream.end(self._reached if stream.name else -1, event.now)
+                stream.end(self._reached if stream.name else -1)
             self._closed = True
+
+    def _log(self, event: Logged) -> None:
+        stream = self._streams[event.stream]
+        if stream.every is not None:
+            self._note_pace(stream, event.step, event.own_step)
+        elif stream.idle:
+            # an evaluation begins where the logger was last used, not at the previous one
+            stream.begin(self._used)
+        stream.log(event.step, event.snapshot, event.now)
+        if not event.stream and event.step is not None:
+            self._reached = max(self._reached, event.step)
+
+    def _flush(self, event: Flushed) -> None:
+        stream, step = self._streams[event.stream], event.step
+        if stream.every is None:
+            self._note_pace(stream, step, own=False)
+        if event.stream.startswith(COLLECTIVE):
+            step = max(step, first_step(stream.watermark))  # calls come after each other
+        stream.flush(step)
+        if event.ticket is not None and not event.ticket.withdrawn:
+            self.waiting.append(event.ticket)
 
     def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
         """Learn from a call whether a child's steps are those of its parent."""

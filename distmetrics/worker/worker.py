@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
 from distmetrics.window.stream import NEVER
 from distmetrics.worker.checkpoint import STATE, capture
+from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
@@ -68,6 +70,7 @@ class Worker:
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
         idle: seconds between rounds in which nothing waits, at most; less than the others wait.
+        holdups: names ranks for which records wait; on the rank that says so.
         derivations: the derived keys.
     """
 
@@ -81,6 +84,7 @@ class Worker:
         attempt: int = 0,
         raise_lost: bool = False,
         idle: float = IDLE,
+        holdups: Holdups | None = None,
         derivations: Derivations | None = None,
     ) -> None:
         self.results = Results(topology, derivations)
@@ -94,6 +98,7 @@ class Worker:
         self._attempt = attempt
         self._raise_lost = raise_lost
         self._idle = idle
+        self._holdups = holdups
         self._latest: list[int] = []
         self._schema = Schema()
         self._positions: dict[str, int] = {}
@@ -162,6 +167,8 @@ class Worker:
         self.rounds += 1
         self._latest = outcome.latest
         self._streams.settle(outcome, self._schema)
+        if self._holdups is not None:
+            self._holdups.look(outcome, self._streams.backlog(), time.monotonic())
         reduced = self.results.add(outcome.rows, [stream.name for stream in self._schema])
         if self._writer is not None:
             self._commit(self._writer, outcome.rows, reduced)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,46 @@ def test_a_warning_that_is_made_an_error_stops_nothing_else() -> None:
         warnings.simplefilter("error")
         found = records(2, train, errors="warn")
     assert [record.values for record in found] == [{"n": 2}, {"n": 2}]
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_a_rank_that_logs_nothing_is_named(silent: int, caplog: pytest.LogCaptureFixture) -> None:
+    """After a while, once, with what it can do about it; a promise takes it off the list."""
+
+    def train(logger: dm.Logger) -> None:
+        if dm.get_rank() != silent:
+            for step in range(5):
+                logger.log({"n": dm.Count(1)}, step=step)
+        deadline = time.monotonic() + 20
+        while not any("records wait" in record.message for record in caplog.records):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if dm.get_rank() == silent:
+            logger.log({}, step=5)
+        logger.flush(4, wait=True)
+
+    with caplog.at_level(logging.INFO, "distmetrics"):
+        assert len(records(3, train, notice_after=0.2, peer_timeout=10)) == 5
+    (text,) = [r.message for r in caplog.records if "records wait" in r.message]
+    assert f"records wait for rank {silent}, which has logged nothing yet" in text
+    assert "logger.log({}, step=s) on it promises nothing more below step s" in text
+
+
+def test_a_rank_that_falls_behind_is_named_with_its_step(caplog: pytest.LogCaptureFixture) -> None:
+    """One that only promises, or has closed, is not."""
+
+    def train(logger: dm.Logger) -> None:
+        rank = dm.get_rank()
+        if rank == 3:
+            return
+        for step in range(2 if rank == 1 else 9):
+            logger.log({} if rank == 2 else {"n": dm.Count(1)}, step=step)
+        deadline = time.monotonic() + 20
+        while not any("records wait" in record.message for record in caplog.records):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    with caplog.at_level(logging.INFO, "distmetrics"):
+        records(4, train, notice_after=0.2)
+    (text,) = [r.message for r in caplog.records if "records wait" in r.message]
+    assert "records wait for rank 1, which has not gone beyond step 1;" in text
