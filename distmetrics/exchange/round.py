@@ -124,7 +124,7 @@ class Offer:
 
     @property
     def latest(self) -> int:
-        """The logger's own last step, logged or passed; `NEVER` once closed, `LEAVES` at its last."""
+        """The logger's last step, logged or passed; `NEVER` if closed, `LEAVES` in the last round."""
         if self.leaves:
             return LEAVES
         root = self.streams.get("")
