@@ -34,8 +34,8 @@ def to_json(board: Board) -> str:
         from grafana_foundation_sdk.cog.encoder import JSONEncoder
     except ImportError as error:
         raise MissingPackage(
-            f"a Grafana dashboard needs grafana-foundation-sdk ({error}); install it with: "
-            "python -m pip install grafana-foundation-sdk"
+            f"a Grafana dashboard needs grafana-foundation-sdk ({error}); install it, on Python "
+            "3.11 or later, with: python -m pip install grafana-foundation-sdk"
         ) from error
     from distmetrics.dashboard.grafana_schema import check
 

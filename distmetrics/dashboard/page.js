@@ -175,8 +175,8 @@ function layout(panel, axis, count) {
     xaxis: {...both, title: {text: plain(axisLabel(axis)), font: {size: 11}}, hoverformat: ",.7~g"},
     yaxis: {...both, type: log ? "log" : "linear", hoverformat: ".7~g", exponentformat: "e",
       rangemode: panel.points ? "tozero" : "normal"},
-    showlegend: count > 1, legend: {orientation: "h", y: -.22, yanchor: "top", font: {size: 11},
-      entrywidth: 0, itemsizing: "constant"},
+    showlegend: count > 1, legend: {orientation: "h", yref: "container", y: 0,
+      yanchor: "bottom", x: 0, font: {size: 11}, itemsizing: "constant"},
   };
 }
 

@@ -30,6 +30,14 @@ from distmetrics.comm.communicator import Op
 from distmetrics.exchange.doubts import Warnings, find_doubts
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.spans import (
+    Spans,
+    fields_of,
+    from_fields,
+    own_spans,
+    told_spans,
+    united,
+)
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import (
@@ -116,10 +124,7 @@ class Offer:
 
     @property
     def latest(self) -> int:
-        """The last step of the logger itself that is logged or passed.
-
-        `NEVER` once it is closed, `LEAVES` in its last round.
-        """
+        """The logger's last step, logged or passed; `NEVER` if closed, `LEAVES` in the last round."""
         if self.leaves:
             return LEAVES
         root = self.streams.get("")
@@ -188,15 +193,19 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     latest = header[_FIXED:fixed].tolist()
     outcome.latest = [NEVER if step == LEAVES else step for step in latest]
     outcome.leavers = [rank for rank, step in enumerate(latest) if step == LEAVES]
+    marks = fixed + 3 * len(list(schema))
     pending = {}
-    for stream, fields in zip(schema, header[fixed:].reshape(-1, 3).tolist(), strict=True):
+    for stream, fields in zip(schema, header[fixed:marks].reshape(-1, 3).tolist(), strict=True):
         pending[stream.name] = _Pending(-fields[0], -fields[1], None, NEVER)
         outcome.positions[stream.name] = fields[2]
+    spans = from_fields(schema, header[marks:].tolist())
     if header[_FLAG]:
         gathered = yield AllGather(_state(offer, schema), _ABSENT)
         peers = [json.loads(payload) for payload in gathered]
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
+        told = {name: [_said(peer, name).get("spans", {}) for peer in peers] for name in pending}
+        spans = {s.name: united(s, spans.get(s.name, ()), told[s.name]) for s in schema}
         _note_arrivals(peers, outcome)
     agreed = _agree(schema, pending, outcome)
     outcome.arrived = {name for name in outcome.raised if name not in outcome.left}
@@ -205,7 +214,7 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
         not header[_OPEN] and not agreed and all(p.oldest >= NEVER for p in pending.values())
     )
     if agreed:
-        outcome.rows = yield from _reduce(offer, agreed, header, topology, outcome)
+        outcome.rows = yield from _reduce(offer, agreed, header, spans, topology, outcome)
     return outcome
 
 
@@ -222,6 +231,11 @@ def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
     for stream in schema:
         position = offer.positions.get(stream.name, -1)
         header += (-_watermark(offer, stream), -_oldest(offer, stream), position)
+    for stream in schema:
+        offered = offer.streams.get(stream.name)
+        windows = {} if offered is None else offered.windows
+        table = KeyTable() if offered is None else offered.table
+        header += fields_of(own_spans(stream, windows.values(), table))
     return np.array(header, np.int64)
 
 
@@ -265,10 +279,12 @@ def _state(offer: Offer, schema: Schema) -> bytes:
     for name, offered in offer.streams.items():
         known = schema.get(name)
         keys = StreamSchema(name, offered.every) if known is None else known
+        unknown = keys.unknown(offered.table)
         streams[name] = {
             "every": offered.every,
             "pace": int(offered.pace),
-            "keys": keys.unknown(offered.table),
+            "keys": unknown,
+            "spans": told_spans(unknown, offered.windows.values(), offered.table),
             "watermark": offered.watermark,
             "idle": offered.idle,
             "labels": [
@@ -283,6 +299,12 @@ def _state(offer: Offer, schema: Schema) -> bytes:
         "waiting": dict(offer.waiting),
     }
     return json.dumps(said).encode()
+
+
+def _said(peer: Mapping[str, Any], stream: str) -> Mapping[str, Any]:
+    """What a rank said of a stream."""
+    said: Mapping[str, Any] = peer["streams"].get(stream, {})
+    return said
 
 
 _ABSENT = json.dumps({"streams": {}, "promised": {}, "closed": True, "waiting": {}}).encode()
@@ -383,6 +405,7 @@ def _reduce(
     offer: Offer,
     agreed: list[Agreed],
     header: Int64Array,
+    spans: Spans,
     topology: Topology,
     outcome: Outcome,
 ) -> Generator[AllReduce | AllGather, Any, list[Row]]:
@@ -398,7 +421,8 @@ def _reduce(
             label = outcome.raised[stream.name] - 1
             windows = dict(zip([label], windows.values(), strict=False))
         table = KeyTable() if offered is None else offered.table
-        messages.append(Message(stream, list(group), windows, table, limbs, topology))
+        ranges = (limbs, spans[stream.name])
+        messages.append(Message(stream, list(group), windows, table, *ranges, topology))
     outcome.warnings = yield from merge_lanes(messages, topology)
     return [row for message in messages for row in message.rows()]
 

@@ -124,6 +124,7 @@ class Placement:
         keys: of the counter lane.
         rows: of the sum lane.
         fields: of the max lane.
+        tallies: for each of the rank's own tallies the agreed one, -1 for none.
         basis: the number of own keys, of agreed ones and of those set aside.
         plain: whether the rank's keys are the agreed ones, in the same order.
     """
@@ -131,6 +132,7 @@ class Placement:
     keys: tuple[Int64Array, Int64Array]
     rows: tuple[Int64Array, Int64Array]
     fields: tuple[Int64Array, Int64Array]
+    tallies: Int64Array
     basis: tuple[int, int, int]
     plain: bool
 
@@ -149,10 +151,15 @@ class Placement:
             theirs = [start + i for _, start, count in of for i in range(count)]
             return np.array(mine, np.int64), np.array(theirs, np.int64)
 
+        tallies = np.full(table.extent_of(len(own)).tallies, -1, np.int64)
+        for a, b in pairs:
+            for i in range(a.reduction.tallies):
+                tallies[a.tally + i] = b.tally + i
         return cls(
             spread([(a.index, b.index, 1) for a, b in pairs]),
             spread([(a.row, b.row, a.reduction.sums) for a, b in pairs]),
             spread([(a.field, b.field, a.reduction.maxes) for a, b in pairs]),
+            tallies,
             (len(own), *_agreed_size(schema)),
             len(pairs) == len(own) == len(schema.table)
             and all(a.index == b.index for a, b in pairs),

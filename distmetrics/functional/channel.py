@@ -82,7 +82,7 @@ def reduce(call: Call, outputs: Outputs) -> dict[str, Result]:
     Ranks: all.
     Collective: 3, and 2 more where a key is new; on a group of its own, made at the first call.
     """
-    home = current() or default_group() or _ALONE
+    home = current() or default_group() or _alone(call)
     channel = _channels.get(home)
     if channel is None:
         channel = _channels[home] = Channel(_connected(call))
@@ -103,17 +103,20 @@ _ALONE = _Alone()
 _channels: WeakKeyDictionary[Any, Channel] = WeakKeyDictionary()
 
 
+def _alone(call: Call) -> _Alone:
+    env = LaunchEnv.detect()
+    if env.world_size > 1:
+        raise NotInitialized(
+            f"this is rank {env.rank} of {env.world_size} processes, but torch.distributed is not "
+            f"initialised; call dm.setup_distributed() before {call.name}"
+        )
+    return _ALONE
+
+
 def _connected(call: Call) -> Communicator:
     def notice(text: str) -> None:
         warnings.warn(f"{call.name}: {text}", DistmetricsWarning, stacklevel=2)
 
-    if current() is None and default_group() is None:
-        env = LaunchEnv.detect()
-        if env.world_size > 1:
-            raise NotInitialized(
-                f"this is rank {env.rank} of {env.world_size} processes, but torch.distributed is "
-                f"not initialised; call dm.setup_distributed() before {call.name}"
-            )
     try:
         return connect(PATIENCE, PATIENCE, NOTICE_AFTER, notice)
     except PeerTimeoutError as error:

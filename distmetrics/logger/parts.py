@@ -16,6 +16,7 @@ from distmetrics.errors import InvalidValue, NotInitialized, RunDirError
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.notices import Notices
 from distmetrics.logger.startup import Start, agree_on_start
+from distmetrics.reductions import MOST_RANKS
 from distmetrics.registry import Registry
 from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
@@ -104,10 +105,12 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     if communicator.rank == 0:
         holdups = Holdups(options.every, options.notice_after, notices.announce)
         writer = _writer(named, registry, options, start, communicator, notices)
+    rank = topology.rank
     streams = Streams(
-        _journal(options.spool_dir, topology.rank, start, notices),
+        _journal(options.spool_dir, rank, start, notices),
         notices.add,
-        _contributions(options, topology.rank, notices),
+        rank,
+        _contributions(options, rank, notices),
     )
     # every rank computes derived keys; what goes wrong is the same everywhere, and said once
     derivations = Derivations(registry, notices.note if notices.quiet else notices.add)
@@ -124,7 +127,18 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         derivations=derivations,
     )
     worker.start()
+    _note_left_out(registry, topology.world_size, notices)
     return Parts(streams, worker, topology, derivations, writer, start.directory, start.past)
+
+
+def _note_left_out(registry: Registry, world_size: int, notices: Notices) -> None:
+    """Say which keys do not show every rank."""
+    names = [m.pattern for m in registry if m.reduction is not None and m.reduction.at_rank]
+    if names and world_size > MOST_RANKS:
+        notices.note(
+            f"{', '.join(map(repr, names))}: the first {MOST_RANKS} of {world_size} ranks have "
+            "keys of their own; min, max and argmax are of all ranks"
+        )
 
 
 def _topology(

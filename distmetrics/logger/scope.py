@@ -138,17 +138,6 @@ class Scope:
             core.notices.tell()
         return values
 
-    def rest(self) -> Flushed:
-        """What closes all that is logged, for whoever must not wait for the lock."""
-        return Flushed(self.name, self._default_flush(), self._core.clock.now(), None)
-
-    def __reduce__(self) -> str:
-        raise InvalidType(
-            "a logger cannot be sent to another process: it belongs to the process of its rank. "
-            "Return what is to be logged to that process, and leave the logger out of what is sent "
-            "(a dataset, say)"
-        )
-
     def timer(self, name: str) -> AbstractContextManager[None]:
         """A context that adds the seconds spent in it to a key.
 
@@ -190,6 +179,17 @@ class Scope:
         timed = self._timers.take()
         if timed is not None:
             self._core.push(Logged(self.name, step, timed, own, self._core.clock.now()))
+
+    def rest(self) -> Flushed:
+        """What closes all that is logged, for whoever must not wait for the lock."""
+        return Flushed(self.name, self._default_flush(), self._core.clock.now(), None)
+
+    def __reduce__(self) -> str:
+        raise InvalidType(
+            "a logger cannot be sent to another process: it belongs to the process of its rank. "
+            "Return what is to be logged to that process, and leave the logger out of what is sent "
+            "(a dataset, say)"
+        )
 
     @property
     def latest(self) -> dict[str, Value]:

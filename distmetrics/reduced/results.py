@@ -86,7 +86,8 @@ class Results:
                 found |= {
                     key: value
                     for key, value in reduced.values.items()
-                    if key.startswith(prefix) and _owner(keys, key[len(name) :]) is reduced
+                    if key.startswith(prefix)
+                    and _owner(keys, reduced.made_of.get(key, key[len(name) :])) is reduced
                 }
         return found
 
@@ -114,7 +115,7 @@ class Results:
             stream: {
                 key: adopted
                 for row in rows
-                for adopted in [_Adopted(row["step"], row["values"])]
+                for adopted in [_Adopted(row["step"], row["values"], row["made_of"])]
                 for key in row["keys"]
             }
             for stream, rows in told["latest"].items()
@@ -151,6 +152,7 @@ class _Adopted:
 
     step: int
     values: Mapping[str, Value]
+    made_of: Mapping[str, str]
 
 
 def _plain_rows(keys: Mapping[str, Reduced | _Adopted]) -> list[dict[str, Any]]:
@@ -159,7 +161,13 @@ def _plain_rows(keys: Mapping[str, Reduced | _Adopted]) -> list[dict[str, Any]]:
     for key, row in keys.items():
         rows.setdefault(row, []).append(key)
     return [
-        {"step": row.step, "values": dict(row.values), "keys": names} for row, names in rows.items()
+        {
+            "step": row.step,
+            "values": dict(row.values),
+            "made_of": dict(row.made_of),
+            "keys": names,
+        }
+        for row, names in rows.items()
     ]
 
 

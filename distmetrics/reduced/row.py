@@ -14,13 +14,18 @@ from distmetrics.exchange.message import Row
 from distmetrics.exchange.topology import Topology
 from distmetrics.record import Record, Value
 from distmetrics.reduced.batch import LATER, Batch, steps_of
-from distmetrics.reductions import Counter, Number, State
+from distmetrics.reductions import Counter, Finalized, Number, State
 from distmetrics.snapshot.table import Key
 from distmetrics.window.stream import ordinal_of, step_of
 
 
 class Reduced:
     """The values of one merged row; made when they are asked for.
+
+    Attributes:
+        row: the merged lanes.
+        made_of: the key, under its name in the call, of each of `values` that is one of several
+            which a key gives, once these are made.
 
     Args:
         batch: the row among others like it.
@@ -48,6 +53,7 @@ class Reduced:
         self._derivations = derivations
         self._children = children
         self._states: dict[str, State] = {}
+        self.made_of: dict[str, str] = {}
 
     @cached_property
     def values(self) -> dict[str, Value]:
@@ -71,11 +77,15 @@ class Reduced:
         made = self._batch.values[self._index]
         for key, name, known in zip(layout.keys, layout.names, made, strict=True):
             value = self._finalized(key) if known is LATER else known
-            if value is not None:
+            if key.reduction.several and isinstance(value, dict):
+                parts = {f"{name}/{end}": part for end, part in value.items()}
+                self.made_of |= dict.fromkeys(parts, key.name)
+                found |= parts
+            elif value is not None:
                 found[name] = value
         return found | self._nonfinite()
 
-    def _finalized(self, key: Key) -> Number | None:
+    def _finalized(self, key: Key) -> Finalized | None:
         state = self._state(key)
         merged = self._totals.get(key.name, state)
         rest = _Rest(self, key.metric.nonfinite == "skip")
@@ -165,6 +175,7 @@ def row_state(row: Row, key: Key) -> State:
         row.counters[key.index].tolist(),
         fields.tolist(),
         steps_of(row),
+        row.tallies_of(key),
     )
 
 

@@ -111,6 +111,33 @@ class Vocabulary:
         params = {"of": of, "seconds": seconds, "per_device": per_device}
         self.declare("rate", (key,), params, **described)
 
+    def histogram(
+        self, *patterns: str, edges: Sequence[float], **described: Unpack[Described]
+    ) -> None:
+        """How many contributions lie in each bin between `edges`, below and above.
+
+        Bins are half open, the last is closed, as those of `numpy.histogram`; NaN and infinities
+        are counted beside. The value is ``{"edges": [...], "counts": [...]}``, with ``below``,
+        ``above``, ``nan``, ``inf`` and ``neginf`` where there are any.
+        """
+        self.declare("histogram", patterns, {"edges": edges}, **described)
+
+    def quantiles(
+        self, *patterns: str, qs: Sequence[float], **described: Unpack[Described]
+    ) -> None:
+        """Quantiles of all contributions, each a contribution to within 1%, on any range.
+
+        `qs` are numbers from 0 to 1; the keys are ``k/p50``, ``k/p99.9``.
+        """
+        self.declare("quantiles", patterns, {"qs": qs}, **described)
+
+    def per_rank(self, *patterns: str, **described: Unpack[Described]) -> None:
+        """One value for each rank, the last step's: ``k/rank0``, ..., up to ``k/rank63``.
+
+        With them ``k/min``, ``k/max`` and ``k/argmax``, the rank of the largest, of all ranks.
+        """
+        self.declare("per_rank", patterns, {}, **described)
+
     def derived(self, key: str, fn: Derive | str, **described: Unpack[Described]) -> None:
         """What `fn` makes of the other *reduced* values of a record; `key` is never logged.
 

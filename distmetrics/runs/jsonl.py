@@ -75,12 +75,13 @@ def as_world_size(value: object) -> int | None:
 
 
 def lines_of(path: Path, warnings: list[str]) -> Iterator[bytes]:
-    """The lines of a file that hold anything; a torn last one too, which the parser will judge."""
+    """The lines of a file that hold anything; of them a torn last one has no newline."""
     try:
         with path.open("rb") as file:
             for line in file:
-                if line.strip(b" \t\r\n\0"):
-                    yield line
+                # NULs are what a lost block, or a second writer, leaves in a file.
+                if whole := line.strip(b" \t\r\n\0"):
+                    yield whole + line[-1:] if line.endswith(b"\n") else whole
     except OSError as error:
         warnings.append(f"{path} could be read only in part: {error}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -76,12 +77,12 @@ def _read_file(path: Path) -> RunData:
 def _read_folder(path: Path) -> RunData:
     """The run in a folder: the kinds are tried from the most to the least exact."""
     if (path / jsonl.METRICS).is_file():
-        return jsonl.read_run_dir(path / jsonl.METRICS)
+        return _read_file(path / jsonl.METRICS)
     direct = sorted(child for child in path.iterdir() if events.is_event_file(child))
     if not direct:
         inner = _files(path, lambda file: file.name == jsonl.METRICS)
         if len(inner) == 1:
-            return jsonl.read_run_dir(inner[0])
+            return _read_file(inner[0])
         if inner:
             raise _several(path, (file.parent for file in inner))
     found = direct and _files(path, events.is_event_file)
@@ -122,10 +123,14 @@ def _files(path: Path, accept: object) -> list[Path]:
 
 
 def _is_ours(path: Path) -> bool:
-    if path.name == jsonl.METRICS:
-        return True
-    head = _first_bytes(path, 4096)
-    return head.lstrip().startswith(b"{") and b'"values"' in head and b'"window"' in head
+    """Whether the first whole line is a record of distmetrics; of an empty file, its name says."""
+    for line in jsonl.lines_of(path, []):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        return isinstance(row, dict) and isinstance(row.get("values"), dict) and "step" in row
+    return path.name == jsonl.METRICS
 
 
 def _first_bytes(path: Path, count: int) -> bytes:

@@ -20,6 +20,8 @@ STEP_NAMES = ("step", "_step", "global_step", "trainer/global_step", "iteration"
 
 _CLOCKS = frozenset({"_timestamp", "_runtime", "_wandb", "timestamp", "time", "wall_time"})
 _CUT = 8
+_JSON = (".jsonl", ".ndjson", ".json")
+_CSV = (".csv", ".tsv")
 
 
 def read_table(path: Path) -> RunData:
@@ -32,10 +34,8 @@ def read_table(path: Path) -> RunData:
         RunDirError: the file holds no row with a number.
     """
     warnings: list[str] = []
-    if path.suffix in {".csv", ".tsv"} or not _begins_with_brace(path):
-        rows: Iterable[Mapping[str, Any]] = _csv_rows(path, warnings)
-    else:
-        rows = _json_rows(path, warnings)
+    lines = path.suffix in _JSON or (path.suffix not in _CSV and _begins_with_brace(path))
+    rows: Iterable[Mapping[str, Any]] = (_json_rows if lines else _csv_rows)(path, warnings)
     columns = Columns()
     ignored: dict[str, None] = {}
     name: str | None = None

@@ -10,10 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from distmetrics.errors import DistmetricsWarning, InvalidValue, MissingPackage
 from distmetrics.record import Record
+from distmetrics.sinks.axis import Axis
 from distmetrics.sinks.contract import Run
 from distmetrics.sinks.described import describe
+from distmetrics.sinks.histograms import Bins, histograms
 from distmetrics.sinks.scalars import scalars
 from distmetrics.sinks.wandb_account import has_credentials
 from distmetrics.sinks.wandb_file import await_end
@@ -63,16 +67,21 @@ class WandbSink:
     a `maximum` no ``min``). Help texts and units are in the run's configuration, under
     ``about_metrics``.
 
-    **Values.** NaN and infinities are kept. Integers are exact in the file up to 2**63 and floats
-    beyond; W&B's charts compute in float64, exact up to 2**53. Keys are taken as they are, but for
-    those that name a column of W&B or of this sink (``step``, ``attempt``, ``_step``,
-    ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the end.
+    **Values.** Histograms are W&B's, with the true bins; where there are more than it takes,
+    neighbours are put together. NaN and infinities are kept. Integers are exact in the file up to
+    2**63 and floats beyond; W&B's charts compute in float64, exact up to 2**53. Keys are taken as
+    they are, but for those that name a column of W&B or of this sink (``step``, ``attempt``,
+    ``_step``, ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the
+    end.
 
     Args:
         mode: ``"online"``, ``"offline"``, ``"disabled"`` or ``"shared"``; None finds out as above.
         init_timeout: seconds that the server may take to accept the run.
         finish_timeout: seconds that the last upload may take when the sink closes. What is not
             uploaded by then is in the run's files.
+        axis: a key, registered as an axis or a total, that is the x-axis of all others instead of
+            the step: samples or tokens so far. Records without it, such as a child's, bear the
+            last value of it.
         run: an active W&B run of your own to log into. It is not finished by the sink.
         options: passed to `wandb.init`: ``project``, ``entity``, ``name``, ``group``, ``tags``, ...
 
@@ -92,6 +101,7 @@ class WandbSink:
         init_timeout: float = 30.0,
         finish_timeout: float = 30.0,
         run: wandb.Run | None = None,
+        axis: str | None = None,
         **options: Any,
     ) -> None:
         if mode is not None and mode not in get_args(Mode):
@@ -106,6 +116,7 @@ class WandbSink:
         self._owns_run = run is None
         self._options = options
         self._id: str | None = None
+        self._axis = None if axis is None else Axis(axis)
         self._defined: set[str] = set()
         self._registry: Registry | None = None
         self._about: dict[str, str] = {}
@@ -125,9 +136,11 @@ class WandbSink:
 
         Raises:
             MissingPackage: wandb is not installed.
-            InvalidValue: neither the sink nor the run has a directory.
+            InvalidValue: neither the sink nor the run has a directory, or `axis` is no total.
         """
         self._registry = run.registry
+        if self._axis is not None:
+            self._axis.check(run.registry)
         if not self._owns_run:
             return
         try:
@@ -144,7 +157,9 @@ class WandbSink:
         if self._run is None:
             raise InvalidValue("this WandbSink is not open; call open(run) before it is used")
         axis = "step" if record.logger is None else f"{record.logger}/step"
-        numbers = scalars(record)
+        numbers: dict[str, Any] = {**scalars(record), **self._histograms(record)}
+        if self._axis is not None:
+            numbers.setdefault(self._axis.key, self._axis.of(record))
         columns = {_column(key, axis): key for key in numbers}
         self._define(axis, columns, record.logger)
         row = {column: numbers[key] for column, key in columns.items()}
@@ -153,6 +168,14 @@ class WandbSink:
         if record.attempt > 0:
             row["attempt"] = record.attempt
         self._run.log(row, commit=True)
+
+    def _histograms(self, record: Record) -> dict[str, Any]:
+        import wandb
+
+        return {
+            key: wandb.Histogram(np_histogram=(np.array(bins.counts), np.array(bins.edges)))
+            for key, bins in _drawn(record, wandb.Histogram.MAX_LENGTH)
+        }
 
     def state(self) -> dict[str, str]:
         """The run's id, with which a resumed run goes on."""
@@ -252,6 +275,7 @@ class WandbSink:
             self._defined.add(axis)
             self._run.define_metric(_escaped(axis), hidden=True)
         about = {}
+        along = axis if self._axis is None else _column(self._axis.key, axis)
         for column in columns.keys() - self._defined:
             self._defined.add(column)
             description = describe(self._registry, columns[column], logger)
@@ -259,15 +283,23 @@ class WandbSink:
                 about[column] = description.text
             if "*" not in column:
                 # Without a rule W&B keeps the last value as a plain number.
-                rules = description.rules if description.registered else ("last",)
+                several = description.registered and description.kind != "histogram"
+                rules = description.rules if several else ("last",)
                 summary = None if rules == ("last",) else ",".join(rules)
+                of = axis if column == along else along
                 self._run.define_metric(
-                    _escaped(column), step_metric=axis, step_sync=False, summary=summary
+                    _escaped(column), step_metric=of, step_sync=False, summary=summary
                 )
         if about:
             self._about |= dict(sorted(about.items()))
             config: Any = self._run.config
             config.update({"about_metrics": self._about}, allow_val_change=True)
+
+
+def _drawn(record: Record, most: int) -> Iterator[tuple[str, Bins]]:
+    """The record's histograms in at most so many bins."""
+    for key, bins in histograms(record).items():
+        yield key, bins.coarsened(most)
 
 
 def _column(key: str, axis: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from distmetrics.errors import DeclarationConflict
 from distmetrics.reductions import Reduction
@@ -21,6 +22,7 @@ class Key:
         index: its row in the counter lane.
         row: its first row in the sum lane.
         field: its first field in the max lane.
+        tally: its first tally.
         full: its name in records and messages, with the child's prefix.
     """
 
@@ -30,7 +32,17 @@ class Key:
     index: int
     row: int
     field: int
+    tally: int
     full: str = ""
+
+
+class Extent(NamedTuple):
+    """How large the lanes of some keys are."""
+
+    rows: int
+    keys: int
+    fields: int
+    tallies: int
 
 
 class KeyTable:
@@ -45,6 +57,7 @@ class KeyTable:
         self._by_name: dict[str, Key] = {}
         self.rows = 0
         self.fields = 0
+        self.tallies = 0
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -52,16 +65,21 @@ class KeyTable:
     def __iter__(self) -> Iterator[Key]:
         return iter(self.keys)
 
-    def extent(self) -> tuple[int, int, int]:
-        """How many rows, keys and fields there are, at one moment.
+    def extent(self) -> Extent:
+        """How large the lanes of all keys are, at one moment.
 
         The attributes read one after another may be of two moments.
         """
-        keys = len(self.keys)
+        return self.extent_of(len(self.keys))
+
+    def extent_of(self, keys: int) -> Extent:
+        """How large the lanes of the first keys are."""
         if not keys:
-            return 0, 0, 0
+            return Extent(0, 0, 0, 0)
         last = self.keys[keys - 1]
-        return last.row + last.reduction.sums, keys, last.field + last.reduction.maxes
+        kind = last.reduction
+        rows, fields, tallies = kind.sums, kind.maxes, kind.tallies
+        return Extent(last.row + rows, keys, last.field + fields, last.tally + tallies)
 
     def get(self, name: str) -> Key | None:
         """The key of this name, None if it is not in the table."""
@@ -87,9 +105,11 @@ class KeyTable:
         if known is not None:
             return known
         full = self.prefix + name
-        key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields, full)
+        places = (len(self.keys), self.rows, self.fields, self.tallies)
+        key = Key(name, metric, reduction, *places, full)
         self.rows += reduction.sums
         self.fields += reduction.maxes
+        self.tallies += reduction.tallies
         self._by_name[name] = key
         self.keys.append(key)
         return key

@@ -279,6 +279,10 @@ class _Offline:
         return Offer(streams, promised, closed, {})
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, DistmetricsWarning, stacklevel=2)
+
+
 def total_of(row: Record, key: str) -> State | None:
     """The state of a running total up to a row, by the key's name there; None: it has none."""
     value = row.values.get(key)
@@ -291,10 +295,6 @@ def _attempt(description: Mapping[str, Any], attempt: int) -> Mapping[str, Any]:
     """What run.json says of an attempt."""
     found = [entry for entry in description["attempts"] if entry["attempt"] == attempt]
     return found[0] if found else description
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, DistmetricsWarning, stacklevel=2)
 
 
 def _world_size(

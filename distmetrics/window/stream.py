@@ -24,6 +24,7 @@ from distmetrics import exact
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.lanes import Lanes, Slot, fold
+from distmetrics.window.tallies import BucketRange, Tallies, summed
 
 ORDINAL_BITS = 12
 MAX_STEP = 1 << (62 - ORDINAL_BITS)
@@ -172,15 +173,23 @@ class Stream:
         table: the keys of the stream.
         promised: the watermark that this rank has given for the stream before it was made here.
         now: the rank's clock.
+        rank: this rank.
     """
 
     def __init__(
-        self, name: str, every: int | None, table: KeyTable, promised: int, now: float
+        self,
+        name: str,
+        every: int | None,
+        table: KeyTable,
+        promised: int,
+        now: float,
+        rank: int = 0,
     ) -> None:
         self.name = name
         self.every = every
         self.table = table
         self.watermark = promised
+        self._rank = rank
         self._closed: dict[int, Window] = {}
         self.latest = -1
         self.pace = Pace(0)
@@ -275,19 +284,35 @@ class Stream:
         return closed
 
     def _seal(self, windows: list[Window]) -> None:
-        """Fold what the windows hold, and set the fields that a rank adds at their end."""
+        """Fold what the windows hold, and set what a rank adds at their end."""
         table = self.table
-        fold([slot for window in windows for slot in window.slots()], table)
+        slots = [slot for window in windows for slot in window.slots()]
+        fold(slots, table)
+        self._add_at_rank(slots)
         timed = [key for key in table if key.reduction.at_close is not None]
         for window in windows:
             if not timed or window.main.lanes is None:
                 continue
-            lanes = window.main.lanes.grown(*table.extent())
+            lanes = window.main.lanes.grown(table.extent())
             window.main.lanes = lanes
             for key in timed:
                 assert key.reduction.at_close is not None
                 fields = slice(key.field, key.field + key.reduction.maxes)
                 lanes.maxes[fields] = key.reduction.at_close(_Closing(window, key))
+
+    def _add_at_rank(self, slots: list[Slot]) -> None:
+        """Add what is told apart by rank."""
+        apart = [key for key in self.table if key.reduction.at_rank is not None]
+        for lanes in filter(None, (slot.lanes for slot in slots if apart)):
+            added: dict[int, dict[int, int]] = {}
+            for key in apart:
+                if key.index >= len(lanes.counters):
+                    continue
+                assert key.reduction.at_rank is not None
+                fields = lanes.maxes[key.field : key.field + key.reduction.maxes].tolist()
+                for tally, bucket, count in key.reduction.at_rank(fields, self._rank):
+                    added.setdefault(key.tally + tally, {})[bucket] = count
+            lanes.tallies = summed((lanes.tallies, Tallies.of(added)))
 
     # --- windows on a grid ---
 
@@ -392,3 +417,14 @@ def limb_range(windows: Iterable[Window]) -> tuple[int, int]:
             if lanes is not None and lanes.sums.digits.size:
                 lo, hi = min(lo, lanes.sums.lo), max(hi, lanes.sums.hi)
     return lo, hi
+
+
+def tally_spans(windows: Iterable[Window]) -> dict[int, BucketRange]:
+    """For each tally that these windows use the span of its buckets."""
+    found: dict[int, BucketRange] = {}
+    for window in windows:
+        for slot in window.slots():
+            if slot.lanes is not None and slot.lanes.tallies:
+                for tally, span in slot.lanes.tallies.spans():
+                    found[tally] = found.get(tally, span).union(span)
+    return found

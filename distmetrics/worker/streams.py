@@ -60,6 +60,7 @@ class Streams:
     Args:
         journal: the rank's spool; None for a logger that keeps none.
         tell: receives what a user should know.
+        rank: this rank.
         contributions: records what every call said; None for a logger that does not.
 
     Attributes:
@@ -71,8 +72,10 @@ class Streams:
         self,
         journal: Journal | None = None,
         tell: Callable[[str], object] = _LOG.warning,
+        rank: int = 0,
         contributions: Contributions | None = None,
     ) -> None:
+        self._rank = rank
         self.events: deque[Event] = deque()
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
@@ -379,7 +382,7 @@ class Streams:
         elif isinstance(event, Opened):
             promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(
-                event.stream, event.every, event.table, promised, event.now
+                event.stream, event.every, event.table, promised, event.now, self._rank
             )
         else:
             for stream in self._streams.values():

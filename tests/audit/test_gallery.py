@@ -103,15 +103,80 @@ def test_the_script_is_launched_and_compared(tmp_path: Path, writer: str) -> Non
     assert (out / "w2" / "output.log").exists()
 
 
-def test_a_world_size_that_fails_is_reported_with_its_output(tmp_path: Path) -> None:
-    """The end of its output is shown, the others are still compared, and the exit code is 2."""
+def test_a_script_that_fails_is_reported_with_its_output(tmp_path: Path) -> None:
+    """With one world size left there is nothing to compare: exit code 2, and why."""
+    done = call(
+        "--world-sizes", "1,2", "--out", tmp_path / "audit", "--timeout", 90,
+        "--", SCRIPT, "--epochs", "1", "--fail-at", "2",
+    )  # fmt: skip
+    assert done.exit_code == 2, done.output
+    assert "world size 2 has no run: exit code 1" in done.output
+    assert "cannot train on 2 ranks" in done.output
+
+
+@pytest.mark.heavy
+def test_the_other_world_sizes_are_compared_all_the_same(tmp_path: Path) -> None:
+    """A failure is in the report and its exit code, beside the verdicts on the others."""
     done = call(
         "--world-sizes", "1,2,3", "--out", tmp_path / "audit", "--json", tmp_path / "a.json",
         "--timeout", 90, "--", SCRIPT, "--epochs", "1", "--fail-at", "2",
     )  # fmt: skip
     assert done.exit_code == 2, done.output
-    assert "world size 2 has no run" in done.output
-    assert "cannot train on 2 ranks" in done.output
     found = json.loads((tmp_path / "a.json").read_text())
     assert found["world_sizes"] == [1, 3]
     assert "cannot train" in found["failures"]["2"]
+    assert found["keys"]["loss"]["verdict"] in {"identical", "close"}
+
+
+@pytest.mark.heavy
+def test_a_hanging_script_is_ended_in_time(tmp_path: Path) -> None:
+    """A time limit ends each run, and what it leaves is said."""
+    script = tmp_path / "hang.py"
+    script.write_text("import time\nprint('hanging', flush=True)\ntime.sleep(1000)\n")
+    done = call("--world-sizes", "1,2", "--out", tmp_path / "audit", "--timeout", 8, "--", script)
+    assert done.exit_code == 2, done.output
+    assert "time limit" in done.output
+
+
+@pytest.mark.heavy
+def test_a_run_is_ended_after_the_wanted_steps(tmp_path: Path) -> None:
+    """A script that trains for ever is stopped once it has logged enough, and compared."""
+    script = tmp_path / "endless.py"
+    script.write_text(
+        "import itertools, json, os, time\n"
+        "place = 'log.jsonl' if os.environ['RANK'] == '0' else os.devnull\n"
+        "with open(place, 'w', buffering=1) as file:\n"
+        "    for step in itertools.count():\n"
+        "        row = {'step': step, 'loss': 1 / (step + 1)}\n"
+        "        file.write(json.dumps(row) + '\\n')\n"
+        "        time.sleep(0.02)\n"
+    )
+    done = call(
+        "--world-sizes", "1,2", "--out", tmp_path / "audit", "--json", tmp_path / "a.json",
+        "--steps", 20, "--timeout", 100, "--", script,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "a.json").read_text())["keys"]["loss"]["steps"] == 20
+
+
+@pytest.mark.heavy
+def test_files_written_elsewhere_are_found(tmp_path: Path) -> None:
+    """A script with a fixed folder of its own is audited too: its files are taken over."""
+    script = tmp_path / "fixed.py"
+    place = tmp_path / "elsewhere"
+    script.write_text(
+        "import os\n"
+        "from torch.utils.tensorboard import SummaryWriter\n"
+        "if os.environ['RANK'] == '0':\n"
+        f"    writer = SummaryWriter({str(place)!r})\n"
+        "    for step in range(30):\n"
+        "        writer.add_scalar('loss', int(os.environ['WORLD_SIZE']) / (step + 1), step)\n"
+        "    writer.close()\n"
+    )
+    done = call(
+        "--world-sizes", "1,2", "--out", tmp_path / "audit", "--json", tmp_path / "a.json",
+        "--timeout", 90, "--", script, place,
+    )  # fmt: skip
+    assert done.exit_code == 1, done.output
+    found = json.loads((tmp_path / "a.json").read_text())["keys"]
+    assert found["loss"]["verdict"] == "grows_with_ranks"

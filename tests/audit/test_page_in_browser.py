@@ -53,7 +53,7 @@ def test_charts_are_drawn_from_disk(page: Path, tmp_path: Path) -> None:
     document = browse(page, tmp_path / "profile", "--dump-dom")
     drawn = document[document.index('id="k0"') : document.index('id="k1"')]
     assert drawn.count('class="main-svg"') >= 2
-    assert drawn.count("js-line") == 6
+    assert drawn.count("js-line") >= 6
     assert "&lt;/script&gt;&lt;b&gt;acc" in document
 
 

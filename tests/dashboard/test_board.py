@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import distmetrics as dm
 from distmetrics.dashboard import Board, Chart, Section, Subject, Template, arrange, load_template
+from distmetrics.dashboard import subject_of as subject_at
 from distmetrics.dashboard.automatic import automatic_template
 from distmetrics.errors import InvalidValue
 from distmetrics.sinks.described import Description
@@ -97,8 +101,8 @@ def test_several_templates_are_told_apart() -> None:
     """Sections of one name from two templates bear their templates' titles."""
     templates = [load_template("training"), load_template("language-model")]
     titles = [row.title for row in arrange(templates, subject_of("loss")).rows]
-    assert "Training: Loss" in titles
-    assert "Language model: Loss" in titles
+    assert "Training: Optimizer" in titles
+    assert "Language model: Optimizer" in titles
 
 
 @pytest.mark.parametrize(
@@ -160,3 +164,15 @@ def test_the_automatic_template_draws_every_key_once() -> None:
         "non-finite values": ["loss/nonfinite"],
     }
     assert [row.title for row in board.rows] == ["quality", "memory", "other", "non-finite"]
+
+
+def test_the_loggers_own_statistics_are_drawn(tmp_path: Path) -> None:
+    """What `stats` returns can be logged as it is, and the health template finds it."""
+    registry = dm.Registry()
+    registry.same("stats/*")
+    with dm.Logger(registry, run_dir=tmp_path / "run") as logger:
+        for step in range(3):
+            logger.log({"loss": 1.0, "stats": logger.stats()}, step=step)
+    board = arrange([load_template("health")], subject_at(tmp_path / "run"))
+    (row,) = [row for row in board.rows if row.title == "Logger"]
+    assert all(panel.keys for panel in row.panels)

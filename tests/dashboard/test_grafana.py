@@ -14,6 +14,8 @@ from distmetrics.errors import InvalidValue
 from distmetrics.sinks.described import Description
 from tests.dashboard.runs import ODD_KEYS, write_odd_run, write_run
 
+pytest.importorskip("grafana_foundation_sdk", reason="Grafana's builders need Python 3.11")
+
 
 def dashboard_of(run: Path, template: str | None = None) -> dict[str, Any]:
     """The dashboard of a run, parsed."""

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 
 from distmetrics.dashboard import load_template, template_names
 from distmetrics.dashboard.template import parse_template
@@ -22,6 +23,17 @@ def test_the_ready_templates_are_those_that_are_documented() -> None:
     names = ["detection", "health", "language-model", "scaling-audit", "training"]
     assert template_names() == names
     assert all(load_template(name).sections for name in names)
+
+
+def test_the_wheel_holds_every_template() -> None:
+    """In an installed package they are beside the code."""
+    checkout = Path(__file__).parents[2]
+    project = tomlkit.parse((checkout / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {
+        f"dashboards/{name}.toml": f"distmetrics/dashboard/templates/{name}.toml"
+        for name in template_names()
+    }
 
 
 def test_a_template_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def _live(
             dm.setup_distributed("gloo", timeout=60)
         life.say("result", fn(life, *args))
         code = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - told to the parent, whatever it is
         life.say("failed", traceback.format_exc())
     finally:
         sys.stdout.flush()

@@ -65,6 +65,21 @@ def test_json_lines_are_flattened(tmp_path: Path) -> None:
     assert "1 line" in run.warnings[0]
 
 
+def test_a_foreign_file_named_like_ours_is_a_table(tmp_path: Path) -> None:
+    """Other tools write `metrics.jsonl` too, with the values beside the step."""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "loss": 1.5}\n{"step": 1, "loss": 1.0}\n')
+    run = open_run(tmp_path)
+    assert run.format == "table"
+    assert values_of(run, "loss") == {0: 1.5, 1: 1.0}
+
+
+def test_lines_behind_zeros_are_read(tmp_path: Path) -> None:
+    """A file that a second process cut to nothing while the first wrote on begins with zeros."""
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\0" * 5000 + b'{"step": 7, "loss": 1.5}\n{"step": 8, "loss": 1.0}\n')
+    assert values_of(open_run(path), "loss") == {7: 1.5, 8: 1.0}
+
+
 def test_rows_without_steps_count_from_zero(tmp_path: Path) -> None:
     """Without a step column the rows are numbered, and that is said."""
     path = tmp_path / "log.jsonl"

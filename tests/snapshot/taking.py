@@ -55,7 +55,7 @@ class Taker:
         fold([slot], table)
         if slot.lanes is None:
             return {}
-        lanes = slot.lanes.grown(table.rows, len(table), table.fields)
+        lanes = slot.lanes.grown(table.extent())
         units = exact.decode(lanes.sums.digits, lanes.sums.lo)
         scaled = [unit << 32 * lanes.sums.lo for unit in units]
         return {
