@@ -64,6 +64,7 @@ class Streams:
         contributions: records what every call said; None for a logger that does not.
 
     Attributes:
+        spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
     """
@@ -80,6 +81,7 @@ class Streams:
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
         self.lost = 0
+        self.spooling = journal is not None
         self._spooled = None if journal is None else Spool(journal, tell)
         self._tell = tell
         self._contributions = contributions
@@ -288,11 +290,6 @@ class Streams:
         with self._consuming:
             found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
-
-    @property
-    def spooling(self) -> bool:
-        """Whether closed windows are on disk."""
-        return self._spooled is not None
 
     def take(self, arrived: Container[str]) -> list[Ticket]:
         """The calls that waited when the round began and for whose streams it was the last one."""
