@@ -88,7 +88,7 @@ class Logger(Scope):
         self,
         registry: Registry | None = None,
         run_dir: str | os.PathLike[str] | None = None,
-        sinks: str | Sequence[SinkSpec] = (),
+        sinks: SinkSpec | Sequence[SinkSpec] = (),
         every: int | None = 1,
         *,
         mesh: Mesh | None = None,

@@ -65,7 +65,7 @@ class FunctionSink:
 
 
 def make_sinks(
-    specs: str | Iterable[SinkSpec], run_dir: str | os.PathLike[str] | None
+    specs: SinkSpec | Iterable[SinkSpec], run_dir: str | os.PathLike[str] | None
 ) -> list[NamedSink]:
     """The sinks that `specs` names, in their order, each under a name of its own.
 
@@ -75,7 +75,7 @@ def make_sinks(
     Args:
         specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"prometheus"``, ``"mlflow"``,
             ``"memory"``, ``"jsonl"``), objects of the contract
-            (`distmetrics.sinks.contract.Sink`), and functions that take a record.
+            (`distmetrics.sinks.contract.Sink`), and functions that take a record; or one of these.
         run_dir: the run directory; None for a run that keeps no files.
 
     Raises:
@@ -89,7 +89,8 @@ def make_sinks(
     """
     sinks: list[NamedSink] = []
     seen: list[SinkSpec] = []
-    for spec in (specs,) if isinstance(specs, str) else specs:
+    one = isinstance(specs, str) or not isinstance(specs, Iterable)
+    for spec in (specs,) if one else specs:
         if any(spec is other or (isinstance(spec, str) and spec == other) for other in seen):
             raise InvalidValue(f"sinks: {spec!r} is given twice; give each sink once")
         seen.append(spec)
