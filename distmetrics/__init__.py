@@ -6,14 +6,28 @@ background reduce all keys over all ranks, exactly; rank 0 writes the result.
 
 from distmetrics import comm, errors, presets, sinks
 from distmetrics.comm import (
+    CommContext,
+    CommMode,
     LaunchEnv,
+    ParallelMode,
+    all_gather,
+    all_gather_token_ids,
     cleanup_distributed,
+    create_sub_group,
+    expand_nodelist,
+    gather,
+    gather_objects,
+    gather_ragged,
     get_local_rank,
     get_local_size,
     get_rank,
+    get_slurm_env,
     get_world_size,
+    init_process_group,
     is_main_process,
+    parse_tasks_per_node,
     setup_distributed,
+    shared_random_seed,
     synchronize,
 )
 from distmetrics.errors import (
@@ -25,6 +39,7 @@ from distmetrics.errors import (
 )
 from distmetrics.functional import reduce_dict, reduce_scalar_outputs_for_logging
 from distmetrics.logger import Child, Logger
+from distmetrics.notes import stand_by as _stand_by
 from distmetrics.record import Record
 from distmetrics.registry import Metric, Registry
 from distmetrics.values import (
@@ -42,6 +57,8 @@ from distmetrics.values import (
 __all__ = [
     "Average",
     "Child",
+    "CommContext",
+    "CommMode",
     "Count",
     "DeclarationConflict",
     "DistmetricsError",
@@ -52,6 +69,7 @@ __all__ = [
     "Maximum",
     "Metric",
     "Minimum",
+    "ParallelMode",
     "PeerLostError",
     "PeerTimeoutError",
     "Ratio",
@@ -60,18 +78,31 @@ __all__ = [
     "Same",
     "Std",
     "Total",
+    "all_gather",
+    "all_gather_token_ids",
     "cleanup_distributed",
     "comm",
+    "create_sub_group",
     "errors",
+    "expand_nodelist",
+    "gather",
+    "gather_objects",
+    "gather_ragged",
     "get_local_rank",
     "get_local_size",
     "get_rank",
+    "get_slurm_env",
     "get_world_size",
+    "init_process_group",
     "is_main_process",
+    "parse_tasks_per_node",
     "presets",
     "reduce_dict",
     "reduce_scalar_outputs_for_logging",
     "setup_distributed",
+    "shared_random_seed",
     "sinks",
     "synchronize",
 ]
+
+_stand_by()

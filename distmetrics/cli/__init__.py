@@ -11,9 +11,12 @@ from distmetrics.errors import DistmetricsError
 
 COMMANDS = {
     "audit": "distmetrics.audit.commands:audit",
+    "dashboard": "distmetrics.dashboard.commands:dashboard",
     "demo": "distmetrics.cli.demo:demo",
+    "doctor": "distmetrics.cli.doctor:doctor",
     "merge": "distmetrics.cli.merge:merge",
     "replay": "distmetrics.cli.replay:replay",
+    "show": "distmetrics.cli.show:show",
 }
 """Name of a command to where it stands, as ``module:attribute``."""
 

@@ -199,8 +199,9 @@ class CommContext:
         """The number of ranks in the group of `mode`."""
         return len(self._entry(mode).ranks)
 
-    def get_global_rank(self) -> int:
-        """This process's rank among all."""
+    def get_global_rank(self, mode: CommMode | str = CommMode.GLOBAL) -> int:
+        """This process's rank among all, as a member of the group of `mode`."""
+        self._entry(mode)
         return self._world_entry().rank
 
     def get_local_rank(self, mode: CommMode | str = CommMode.GLOBAL) -> int:
@@ -211,13 +212,13 @@ class CommContext:
         """The global ranks of the group of `mode`, by rank within it."""
         return list(self._entry(mode).ranks)
 
-    def get_in_node_rank(self) -> int:
-        """This process's rank on its node."""
-        return _nodes().local_rank(self.get_global_rank())
+    def get_in_node_rank(self, mode: CommMode | str = CommMode.GLOBAL) -> int:
+        """This process's place among the ranks of `mode` on its node."""
+        return self._on_node(mode).index(self.get_global_rank())
 
-    def get_local_world_size(self) -> int:
-        """The number of ranks on this node."""
-        return len(_nodes().of(self.get_global_rank()))
+    def get_local_world_size(self, mode: CommMode | str = CommMode.GLOBAL) -> int:
+        """The number of ranks of `mode` on this node."""
+        return len(self._on_node(mode))
 
     def get_intra_node_process_group(self) -> dist.ProcessGroup | None:
         """The process group of the mode INTRA_NODE."""
@@ -227,9 +228,9 @@ class CommContext:
         """The process group of the mode INTER_NODE."""
         return self.get_group(CommMode.INTER_NODE)
 
-    def is_main_rank(self) -> bool:
-        """True on global rank 0."""
-        return self.get_global_rank() == 0
+    def is_main_rank(self, mode: CommMode | str = CommMode.GLOBAL) -> bool:
+        """True on rank 0 of the group of `mode`."""
+        return self.get_local_rank(mode) == 0
 
     def is_initialized(self, mode: CommMode | str = CommMode.GLOBAL) -> bool:
         """True if the context holds a group of `mode`."""
@@ -254,7 +255,8 @@ class CommContext:
 
     def _enter_world(self) -> None:
         world, group = current_world(), default_group()
-        assert world is not None
+        if world is None:
+            raise NotInitialized("threads that act as ranks have no process groups")
         ranks = tuple(range(world.env.world_size))
         self._entries[CommMode.GLOBAL] = _Entry(group, ranks, world.env.rank, ours=False)
 
@@ -272,6 +274,11 @@ class CommContext:
                 f"call {how} on all ranks"
             )
         return self._entries[chosen]
+
+    def _on_node(self, mode: CommMode | str) -> list[int]:
+        """The global ranks of `mode` on this node, by their place on it."""
+        members = self._entry(mode).ranks
+        return [rank for rank in _nodes().of(self.get_global_rank()) if rank in members]
 
     def _world_entry(self) -> _Entry:
         return self._entry(CommMode.GLOBAL)

@@ -22,7 +22,7 @@ class LaunchEnv:
 
     Attributes:
         launcher: ``"explicit"`` (arguments), ``"torchrun"``, ``"env"`` (RANK and WORLD_SIZE set by
-            hand), ``"slurm"`` or ``"single"``.
+            hand), ``"slurm"``, ``"single"``, or ``"in-process"`` (a thread that acts as a rank).
         rank: this process's rank, 0 .. world_size - 1.
         world_size: the number of processes.
         local_rank: the rank among the processes of this node.

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from distmetrics.comm import communicator
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.comm.cpu import cpu_group
 from distmetrics.comm.device import Plan, plan_devices
@@ -79,6 +80,9 @@ def setup_distributed(
         (1, False)
     """
     seconds = _seconds(timeout)
+    thread = communicator.current()
+    if thread is not None:
+        return _in_process(thread)
     existing = current_world()
     if existing is not None and existing.group is not None:
         return _same(existing.env, rank, world_size)
@@ -101,9 +105,8 @@ def setup_distributed(
     except LaunchError:
         linger(store, env.world_size)
         raise
-    here = plan.devices[env.rank]
-    if here.type == "cuda":
-        torch.cuda.set_device(here)
+    if plan.devices[env.rank].type == "cuda":
+        torch.cuda.set_device(plan.devices[env.rank])
     _connect(PrefixStore("default", store), env, group_options(plan, env.rank, seconds))
     done = _finish(env, nodes, plan, odd)
     ready = PrefixStore("ready", store)
@@ -127,6 +130,8 @@ def cleanup_distributed(timeout: float = _CLEANUP_TIMEOUT) -> None:
     Ranks: local.
     Collective: none.
     """
+    if communicator.current() is not None:
+        return
     set_world(None)
     if default_group() is None:
         return
@@ -186,10 +191,11 @@ def _meet(env: LaunchEnv, me: Member, timeout: float) -> tuple[Store, list[Membe
                 notice=notice,
             )
             return store, [Member.from_json(data) for data in payloads(store, env.world_size)]
-        except PeerLostError:
+        except (PeerLostError, dist.DistNetworkError) as error:
             # the serving rank was still taking down an earlier set-up on this port
             if time.monotonic() >= deadline:
-                raise
+                reason = str(error).splitlines()[0]
+                raise PeerLostError(f"setup_distributed: the store is gone ({reason})") from error
 
 
 def _connect(store: Store, env: LaunchEnv, options: dict[str, Any]) -> None:
@@ -203,6 +209,18 @@ def _connect(store: Store, env: LaunchEnv, options: dict[str, Any]) -> None:
             "(GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME name the interface)? "
             f"({str(error).splitlines()[0]})"
         ) from error
+
+
+def _in_process(thread: communicator.Endpoint) -> LaunchEnv:
+    """A thread that acts as a rank: there is nothing to set up."""
+    return LaunchEnv(
+        launcher="in-process",
+        rank=thread.rank,
+        world_size=thread.world_size,
+        local_rank=thread.rank,
+        local_world_size=thread.world_size,
+        ranks_per_node=(thread.world_size,),
+    )
 
 
 def _alone(env: LaunchEnv, me: Member) -> LaunchEnv:

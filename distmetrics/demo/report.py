@@ -86,6 +86,7 @@ def ways_to_look(run_dir: Path) -> dict[str, str]:
     offline = sorted((run_dir / "wandb").rglob("*.wandb"))
     commands = {
         "the exact records": ["tail", "-n", "1", str(run_dir / "metrics.jsonl")],
+        "one page of charts": [_program("distmetrics"), "dashboard", "html", str(run_dir)],
         "charts in the browser": [
             _program("tensorboard"),
             "--logdir",

@@ -11,7 +11,9 @@ The parts, in the order of the data:
 - `Limbs`, `zeros`, `add`, `merge`, `take`, `normalize`, `dense`: blocks of sums;
 - `decode`, `to_float`, `to_int`, `quotient`, `root_of_ratio`: reading the sums back, and
   `to_floats`, `to_int64s` for many of them at once;
-- `order_image`, `from_order_image`: integers for maxima of floats.
+- `order_image`, `from_order_image`: integers for maxima of floats;
+- `condensed`: many numbers of one sum as a few;
+- `widened`: numbers of any kind as float64.
 
 Nothing here knows of torch or of process groups.
 
@@ -20,6 +22,7 @@ https://arxiv.org/abs/1505.05571 (the small superaccumulator).
 """
 
 from distmetrics.exact.bulk import to_floats, to_int64s
+from distmetrics.exact.condense import condensed
 from distmetrics.exact.encode import BITS, LIMBS, UNIT_LIMB
 from distmetrics.exact.limbs import (
     Limbs,
@@ -35,6 +38,7 @@ from distmetrics.exact.limbs import (
 from distmetrics.exact.order import from_order_image, order_image
 from distmetrics.exact.products import exact_terms, product
 from distmetrics.exact.rounding import quotient, root_of_ratio, to_float, to_int
+from distmetrics.exact.widen import widened
 
 __all__ = [
     "BITS",
@@ -42,6 +46,7 @@ __all__ = [
     "UNIT_LIMB",
     "Limbs",
     "add",
+    "condensed",
     "decode",
     "dense",
     "exact_terms",
@@ -58,5 +63,6 @@ __all__ = [
     "to_floats",
     "to_int",
     "to_int64s",
+    "widened",
     "zeros",
 ]

@@ -273,7 +273,9 @@ def dense(block: Limbs, lo: int, hi: int) -> Integers:
     if first >= last:
         first = last = block.lo
     left, right = first - block.lo, last - block.lo
-    if block.digits[:, :left].any() or block.digits[:, right:].any():
+    if (left or right < block.digits.shape[1]) and (
+        block.digits[:, :left].any() or block.digits[:, right:].any()
+    ):
         raise InvalidValue(
             f"limbs {lo} to {hi} do not hold a block of limbs {block.lo} to {block.hi}"
         )

@@ -10,6 +10,7 @@ import numpy as np
 from distmetrics.errors import InvalidType
 from distmetrics.exact.encode import ORIGIN, Floats, Integers, Numbers, mantissas
 from distmetrics.exact.rounding import integer_parts, round_scaled
+from distmetrics.exact.widen import widened
 
 _EXACT = 1 << 53  # float64 holds every integer up to this
 _LEAST_NORMAL = 2.0**-1022
@@ -41,7 +42,7 @@ def product(x: Numbers, w: Numbers) -> Numbers:
         return _mixed_product(x, w)
     with np.errstate(all="ignore"):
         result: Floats = np.multiply(x, w, dtype=np.float64)
-    if _flushes_subnormals():
+    if flushes_subnormals():
         _restore_subnormals(result, *np.broadcast_arrays(x, w))
     return result
 
@@ -89,7 +90,7 @@ def _wide_product(integer: int, value: float) -> float:
     return round_scaled(integer * top, exponent)
 
 
-def _flushes_subnormals() -> bool:
+def flushes_subnormals() -> bool:
     """Whether this thread's processor takes subnormal numbers, or rounds them, to zero."""
     return _LEAST_NORMAL * 0.5 == 0.0
 
@@ -148,6 +149,9 @@ def exact_terms(x: Numbers, w: Numbers | None, power: int) -> list[Numbers]:
         return [exact]
     if len(factors) == 1:
         return [x]
+    if w is None and x.dtype == np.float32:  # 24 bits each, and squares far within the range
+        wide = widened(x)
+        return [wide * wide]
     terms = _parts(factors[0])
     for factor in factors[1:]:
         parts = _parts(factor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distmetrics import exact
-from distmetrics.exchange.schema import Placement, StreamSchema
+from distmetrics.exchange.schema import StreamSchema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reductions import NOTHING, Counter
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.lanes import Lanes
 from distmetrics.window.stream import Steps, Window
+from distmetrics.window.tallies import BucketRange, Dense
 
 Int64Array = NDArray[np.int64]
 
@@ -58,6 +59,8 @@ class Row:
         digits: int64, shape (rows of the table, limbs).
         counters: int64, shape (keys, len(Counter)).
         maxes: int64, one for each field of the table.
+        tallies: int64, the counts of the tallies within the spans of `dense`.
+        dense: where which tally lies in them.
     """
 
     stream: StreamSchema
@@ -68,6 +71,12 @@ class Row:
     digits: Int64Array
     counters: Int64Array
     maxes: Int64Array
+    tallies: Int64Array
+    dense: Dense
+
+    def tallies_of(self, key: Key) -> list[dict[int, int]]:
+        """The counts of a key's tallies, by bucket."""
+        return self.dense.part(self.tallies, key.tally, key.reduction.tallies)
 
 
 # the fields of the max lane that tell the steps of a window
@@ -83,6 +92,7 @@ class Message:
         windows: this rank's closed windows by label; it may lack some.
         table: this rank's keys.
         limbs: the limbs ``[lo, hi)`` that travel.
+        spans: the buckets of each agreed tally that travel.
         topology: which ranks are replicas.
     """
 
@@ -93,6 +103,7 @@ class Message:
         windows: Mapping[int, Window],
         table: KeyTable,
         limbs: tuple[int, int],
+        spans: Sequence[BucketRange],
         topology: Topology,
     ) -> None:
         self.stream = stream
@@ -103,10 +114,13 @@ class Message:
         self._lo, hi = limbs
         self._topology = topology
         self._table = table
-        self._placement = Placement.of(table, stream)
+        self._placement = stream.placement(table)
+        self._replicated = self._keys_with_replicas()
         count, keys = len(self.slots), len(stream.table)
         self._digits = np.zeros((count, stream.table.rows, hi - self._lo), np.int64)
         self._counters = np.zeros((count, keys, len(Counter)), np.int64)
+        self._dense = Dense(spans)
+        self._tallies = np.zeros((count, self._dense.width), np.int64)
         self._fields = np.full((count, stream.table.fields), NOTHING, np.int64)
         self._steps = np.full((count, 5), NOTHING, np.int64)
         for position in range(count):
@@ -117,12 +131,17 @@ class Message:
     def _fill(self, position: int) -> None:
         lanes = self.lanes(position)
         if lanes is not None:
-            mine, theirs = self._covered(lanes)
-            rows, fields, keys = mine.rows, mine.fields, mine.keys
             dense = exact.dense(lanes.sums, self._lo, self._lo + self._digits.shape[2])
-            self._digits[position, theirs.rows] = dense[rows]
-            self._counters[position, theirs.keys] = lanes.counters[keys]
-            self._fields[position, theirs.fields] = lanes.maxes[fields]
+            if self._placement.plain and len(lanes.counters) == self._counters.shape[1]:
+                self._digits[position] = dense
+                self._counters[position] = lanes.counters
+                self._fields[position] = lanes.maxes
+            else:
+                mine, theirs = self._covered(lanes)
+                self._digits[position, theirs.rows] = dense[mine.rows]
+                self._counters[position, theirs.keys] = lanes.counters[mine.keys]
+                self._fields[position, theirs.fields] = lanes.maxes[mine.fields]
+            self._dense.fill(self._tallies[position], lanes.tallies, self._placement.tallies)
             self._mark_replicas(position)
         steps = self.steps(position)
         if steps:
@@ -159,13 +178,7 @@ class Message:
 
     def _mark_replicas(self, position: int) -> None:
         """Leave one replica's part; the others' hashes add up to zero where they agree with it."""
-        for key in self.stream.table:
-            dimensions = key.metric.replicated_over
-            if not dimensions or key.name in self.stream.aside:
-                continue
-            group = self._topology.group_of(dimensions)
-            if len(group) == 1:
-                continue
+        for key, group in self._replicated:
             digest = self.digest(position, key.name)
             if group[0] == self._topology.rank:
                 balance = (len(group) - 1) * digest
@@ -173,8 +186,20 @@ class Message:
                 balance = -digest
                 self._digits[position, key.row : key.row + key.reduction.sums] = 0
                 self._counters[position, key.index] = 0
+                self._dense.of(self._tallies[position], key.tally, key.reduction.tallies)[:] = 0
                 self._fields[position, key.field : key.field + key.reduction.maxes] = NOTHING
             self._counters[position, key.index, Counter.REPLICA] = balance
+
+    def _keys_with_replicas(self) -> list[tuple[Key, list[int]]]:
+        """Keys that other ranks hold too, and this rank's set of replicas."""
+        found = []
+        for key in self.stream.table:
+            dimensions = key.metric.replicated_over
+            if dimensions and key.name not in self.stream.aside:
+                group = self._topology.group_of(dimensions)
+                if len(group) > 1:
+                    found.append((key, group))
+        return found
 
     def digest(self, position: int, name: str) -> int:
         """A hash below 2^40 of this rank's own state of a key; 0 where it has none."""
@@ -187,14 +212,19 @@ class Message:
         rows = exact.take(lanes.sums, slice(key.row, key.row + key.reduction.sums))
         units = [unit << 32 * rows.lo for unit in exact.decode(rows.digits, rows.lo)]
         fields = lanes.maxes[key.field : key.field + key.reduction.maxes]
-        text = repr((units, counters.tolist(), fields.tolist())).encode()
+        # what is told apart by rank differs by the rank alone
+        shared = 0 if key.reduction.at_rank else key.reduction.tallies
+        tallies = lanes.tallies.part(key.tally, key.tally + shared)
+        told = (units, counters, fields, tallies.cells, tallies.counts)
+        text = repr([list(map(int, part)) for part in told]).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "little")
 
     # --- the arrays that travel ---
 
     def sums(self) -> Int64Array:
         """What the SUM is taken of."""
-        return np.concatenate([self._digits.reshape(-1), self._counters.reshape(-1)])
+        parts = (self._digits, self._counters, self._tallies)
+        return np.concatenate([part.reshape(-1) for part in parts])
 
     def maxes(self) -> Int64Array:
         """What the MAX is taken of."""
@@ -204,6 +234,7 @@ class Message:
         """Take this message's part of the results from their beginning; the rest of both."""
         self._digits, sums = _split(sums, self._digits)
         self._counters, sums = _split(sums, self._counters)
+        self._tallies, sums = _split(sums, self._tallies)
         self._fields, maxes = _split(maxes, self._fields)
         self._steps, maxes = _split(maxes, self._steps)
         self.spans = [self._span(position) for position in range(len(self.slots))]
@@ -247,6 +278,8 @@ class Message:
                 self._digits[position],
                 self._counters[position],
                 self._fields[position],
+                self._tallies[position],
+                self._dense,
             )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,11 +30,29 @@ from distmetrics.comm.communicator import Op
 from distmetrics.exchange.doubts import Warnings, find_doubts
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
+from distmetrics.exchange.spans import (
+    Spans,
+    fields_of,
+    from_fields,
+    own_spans,
+    told_spans,
+    united,
+)
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import NEVER, Window, label_of, limb_range, mark_of, step_of
+from distmetrics.window.stream import (
+    NEVER,
+    Window,
+    first_step,
+    label_of,
+    limb_range,
+    mark_of,
+    step_of,
+)
 
 Int64Array = NDArray[np.int64]
+LEAVES = NEVER - 1
+"""Told instead of a last step by a rank that takes part in no later round."""
 MOST = 64
 """Windows that are reduced in one round, at most; labels that a rank lists."""
 
@@ -47,9 +65,10 @@ class AllReduce(NamedTuple):
 
 
 class AllGather(NamedTuple):
-    """A collective: every rank's JSON, in rank order."""
+    """A collective: every rank's JSON, in rank order; `absent` stands for ranks that have left."""
 
     payload: bytes
+    absent: bytes
 
 
 Round = Generator[AllReduce | AllGather, Any, "Outcome"]
@@ -90,6 +109,9 @@ class Offer:
         waiting: the streams that a collective call of this rank waits for, and the watermark up
             to which this rank has closed them.
         positions: on rank 0, the label of each stream through which all is written; else empty.
+        leaves: whether the rank leaves the others after this round; it is closed and all it had
+            is written.
+        gone: the ranks that have left before.
     """
 
     streams: Mapping[str, Offered]
@@ -97,12 +119,18 @@ class Offer:
     closed: bool
     waiting: Mapping[str, int]
     positions: Mapping[str, int] = field(default_factory=dict)
+    leaves: bool = False
+    gone: Collection[int] = ()
 
     @property
     def latest(self) -> int:
-        """The last step of the logger itself, `NEVER` once it is closed."""
+        """The logger's last step, logged or passed; `NEVER` if closed, `LEAVES` in the last round."""
+        if self.leaves:
+            return LEAVES
         root = self.streams.get("")
-        return NEVER if self.closed else -1 if root is None else root.latest
+        if self.closed or root is None:
+            return NEVER if self.closed else -1
+        return max(root.latest, first_step(root.watermark) - 1)
 
 
 @dataclass
@@ -121,6 +149,7 @@ class Outcome:
         raised: streams that every rank waits for, and the watermark to which all are raised.
         arrived: of these, those of which nothing is left to be reduced.
         absent: for each stream that some rank waits for, the ranks that do not.
+        leavers: the ranks that take part in no later round.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -134,6 +163,7 @@ class Outcome:
     raised: dict[str, int] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
     absent: dict[str, list[int]] = field(default_factory=dict)
+    leavers: list[int] = field(default_factory=list)
 
 
 class _Pending(NamedTuple):
@@ -160,16 +190,22 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     outcome = Outcome()
     header = yield AllReduce(_header(offer, schema, topology), Op.MAX)
     fixed = _FIXED + topology.world_size
-    outcome.latest = header[_FIXED:fixed].tolist()
+    latest = header[_FIXED:fixed].tolist()
+    outcome.latest = [NEVER if step == LEAVES else step for step in latest]
+    outcome.leavers = [rank for rank, step in enumerate(latest) if step == LEAVES]
+    marks = fixed + 3 * len(list(schema))
     pending = {}
-    for stream, fields in zip(schema, header[fixed:].reshape(-1, 3).tolist(), strict=True):
+    for stream, fields in zip(schema, header[fixed:marks].reshape(-1, 3).tolist(), strict=True):
         pending[stream.name] = _Pending(-fields[0], -fields[1], None, NEVER)
         outcome.positions[stream.name] = fields[2]
+    spans = from_fields(schema, header[marks:].tolist())
     if header[_FLAG]:
-        gathered = yield AllGather(_state(offer, schema))
+        gathered = yield AllGather(_state(offer, schema), _ABSENT)
         peers = [json.loads(payload) for payload in gathered]
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
+        told = {name: [_said(peer, name).get("spans", {}) for peer in peers] for name in pending}
+        spans = {s.name: united(s, spans.get(s.name, ()), told[s.name]) for s in schema}
         _note_arrivals(peers, outcome)
     agreed = _agree(schema, pending, outcome)
     outcome.arrived = {name for name in outcome.raised if name not in outcome.left}
@@ -178,7 +214,7 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
         not header[_OPEN] and not agreed and all(p.oldest >= NEVER for p in pending.values())
     )
     if agreed:
-        outcome.rows = yield from _reduce(offer, agreed, header, topology, outcome)
+        outcome.rows = yield from _reduce(offer, agreed, header, spans, topology, outcome)
     return outcome
 
 
@@ -189,10 +225,17 @@ def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
         for name, stream in offer.streams.items()
     )
     header = [int(flagged), int(not offer.closed), hi, -lo]
-    header += [offer.latest if r == topology.rank else -1 for r in range(topology.world_size)]
+    latest = [NEVER if rank in offer.gone else -1 for rank in range(topology.world_size)]
+    latest[topology.rank] = offer.latest
+    header += latest
     for stream in schema:
         position = offer.positions.get(stream.name, -1)
         header += (-_watermark(offer, stream), -_oldest(offer, stream), position)
+    for stream in schema:
+        offered = offer.streams.get(stream.name)
+        windows = {} if offered is None else offered.windows
+        table = KeyTable() if offered is None else offered.table
+        header += fields_of(own_spans(stream, windows.values(), table))
     return np.array(header, np.int64)
 
 
@@ -236,10 +279,12 @@ def _state(offer: Offer, schema: Schema) -> bytes:
     for name, offered in offer.streams.items():
         known = schema.get(name)
         keys = StreamSchema(name, offered.every) if known is None else known
+        unknown = keys.unknown(offered.table)
         streams[name] = {
             "every": offered.every,
             "pace": int(offered.pace),
-            "keys": keys.unknown(offered.table),
+            "keys": unknown,
+            "spans": told_spans(unknown, offered.windows.values(), offered.table),
             "watermark": offered.watermark,
             "idle": offered.idle,
             "labels": [
@@ -254,6 +299,16 @@ def _state(offer: Offer, schema: Schema) -> bytes:
         "waiting": dict(offer.waiting),
     }
     return json.dumps(said).encode()
+
+
+def _said(peer: Mapping[str, Any], stream: str) -> Mapping[str, Any]:
+    """What a rank said of a stream."""
+    said: Mapping[str, Any] = peer["streams"].get(stream, {})
+    return said
+
+
+_ABSENT = json.dumps({"streams": {}, "promised": {}, "closed": True, "waiting": {}}).encode()
+"""What a rank has that has left: nothing, and nothing to come."""
 
 
 def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pending:
@@ -350,6 +405,7 @@ def _reduce(
     offer: Offer,
     agreed: list[Agreed],
     header: Int64Array,
+    spans: Spans,
     topology: Topology,
     outcome: Outcome,
 ) -> Generator[AllReduce | AllGather, Any, list[Row]]:
@@ -365,7 +421,8 @@ def _reduce(
             label = outcome.raised[stream.name] - 1
             windows = dict(zip([label], windows.values(), strict=False))
         table = KeyTable() if offered is None else offered.table
-        messages.append(Message(stream, list(group), windows, table, limbs, topology))
+        ranges = (limbs, spans[stream.name])
+        messages.append(Message(stream, list(group), windows, table, *ranges, topology))
     outcome.warnings = yield from merge_lanes(messages, topology)
     return [row for message in messages for row in message.rows()]
 
@@ -384,7 +441,8 @@ def merge_lanes(
         sums, maxes = message.take(sums, maxes)
     doubts = find_doubts(messages)
     if doubts:
-        told = yield AllGather(json.dumps([doubt.mine() for doubt in doubts]).encode())
+        mine = json.dumps([doubt.mine() for doubt in doubts]).encode()
+        told = yield AllGather(mine, json.dumps([doubt.nothing for doubt in doubts]).encode())
         peers = [json.loads(payload) for payload in told]
         for index, doubt in enumerate(doubts):
             warnings += doubt.settle([peer[index] for peer in peers], topology)

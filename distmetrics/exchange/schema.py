@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,10 @@ class StreamSchema:
     declarations: dict[str, Declaration] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)
     warned: set[str] = field(default_factory=set)
+    _seen: WeakKeyDictionary[KeyTable, int] = field(default_factory=WeakKeyDictionary, repr=False)
+    _placed: WeakKeyDictionary[KeyTable, Placement] = field(
+        default_factory=WeakKeyDictionary, repr=False
+    )
 
     @property
     def prefix(self) -> str:
@@ -79,12 +84,16 @@ class StreamSchema:
 
     def unknown(self, table: KeyTable) -> dict[str, Declaration]:
         """What a rank's table holds that is not agreed, or not as agreed."""
+        # neither tables nor what is agreed ever lose a key: those that agreed once do so for good
+        seen = self._seen.get(table, 0)
         found = {}
-        for key in table:
+        for key in table.keys[seen:]:
             if key.name not in self.aside:
                 declaration = declare(key)
                 if self.declarations.get(key.name) != declaration:
                     found[key.name] = declaration
+            if not found:
+                self._seen[table] = key.index + 1
         return found
 
     def add(self, name: str, declaration: Declaration) -> None:
@@ -101,22 +110,38 @@ class StreamSchema:
 
     def placement(self, table: KeyTable) -> Placement:
         """Where the state of a rank's keys goes in a message."""
-        return Placement.of(table, self)
+        placed = self._placed.get(table)
+        if placed is None or not placed.covers(table, self):
+            placed = self._placed[table] = Placement.of(table, self)
+        return placed
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Indexes of a rank's own lanes, and of the same keys in the agreed order."""
+    """Indexes of a rank's own lanes, and of the same keys in the agreed order.
+
+    Attributes:
+        keys: of the counter lane.
+        rows: of the sum lane.
+        fields: of the max lane.
+        tallies: for each of the rank's own tallies the agreed one, -1 for none.
+        basis: the number of own keys, of agreed ones and of those set aside.
+        plain: whether the rank's keys are the agreed ones, in the same order.
+    """
 
     keys: tuple[Int64Array, Int64Array]
     rows: tuple[Int64Array, Int64Array]
     fields: tuple[Int64Array, Int64Array]
+    tallies: Int64Array
+    basis: tuple[int, int, int]
+    plain: bool
 
     @classmethod
     def of(cls, table: KeyTable, schema: StreamSchema) -> Placement:
         """The placement of the keys that are agreed; others have none."""
+        own = list(table)
         pairs = []
-        for key in table:
+        for key in own:
             agreed = schema.table.get(key.name)
             if agreed is not None and key.name not in schema.aside:
                 pairs.append((key, agreed))
@@ -126,11 +151,27 @@ class Placement:
             theirs = [start + i for _, start, count in of for i in range(count)]
             return np.array(mine, np.int64), np.array(theirs, np.int64)
 
+        tallies = np.full(table.extent_of(len(own)).tallies, -1, np.int64)
+        for a, b in pairs:
+            for i in range(a.reduction.tallies):
+                tallies[a.tally + i] = b.tally + i
         return cls(
             spread([(a.index, b.index, 1) for a, b in pairs]),
             spread([(a.row, b.row, a.reduction.sums) for a, b in pairs]),
             spread([(a.field, b.field, a.reduction.maxes) for a, b in pairs]),
+            tallies,
+            (len(own), *_agreed_size(schema)),
+            len(pairs) == len(own) == len(schema.table)
+            and all(a.index == b.index for a, b in pairs),
         )
+
+    def covers(self, table: KeyTable, schema: StreamSchema) -> bool:
+        """Whether nothing was added to either since."""
+        return self.basis == (len(table), *_agreed_size(schema))
+
+
+def _agreed_size(schema: StreamSchema) -> tuple[int, int]:
+    return len(schema.table), len(schema.aside)
 
 
 class Schema:

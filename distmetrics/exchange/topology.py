@@ -51,6 +51,8 @@ class Topology:
                 "mesh= has no names for its dimensions; make it with "
                 'init_device_mesh(..., mesh_dim_names=("data", "tensor"))'
             )
+        if mesh is not None:
+            self._check_ranks()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -61,6 +63,19 @@ class Topology:
     def _ranks(self) -> NDArray[np.int64]:
         assert self._mesh is not None
         return np.asarray(self._mesh.mesh, dtype=np.int64)
+
+    def _check_ranks(self) -> None:
+        ranks = self._ranks.reshape(-1).tolist()
+        if self._ranks.ndim != len(self.names):
+            raise InvalidValue(
+                f"mesh= has {self._ranks.ndim} dimensions and the names {self.names}; "
+                "give each dimension a name"
+            )
+        if len(set(ranks)) < len(ranks) or not set(ranks) <= set(range(self.world_size)):
+            raise InvalidValue(
+                f"mesh= holds the ranks {ranks[:16]}; each is one of the {self.world_size} ranks "
+                "of the process group, once"
+            )
 
     def recorded(self) -> dict[str, Any] | None:
         """The mesh as JSON-able values, of which `RecordedMesh` makes it again; None: no mesh."""

@@ -16,19 +16,21 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import Communicator, connect, current, name_ranks
 from distmetrics.comm.world import default_group
 from distmetrics.errors import (
     DeclarationConflict,
     DistmetricsError,
     DistmetricsWarning,
+    NotInitialized,
     PeerTimeoutError,
 )
 from distmetrics.exchange.round import Offer, Offered, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.record import Scalar
-from distmetrics.reduced import Reduced
+from distmetrics.reduced import Reduced, Results
 from distmetrics.reductions import Counter
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
@@ -80,7 +82,7 @@ def reduce(call: Call, outputs: Outputs) -> dict[str, Result]:
     Ranks: all.
     Collective: 3, and 2 more where a key is new; on a group of its own, made at the first call.
     """
-    home = current() or default_group() or _ALONE
+    home = current() or default_group() or _alone(call)
     channel = _channels.get(home)
     if channel is None:
         channel = _channels[home] = Channel(_connected(call))
@@ -99,6 +101,16 @@ class _Alone:
 
 _ALONE = _Alone()
 _channels: WeakKeyDictionary[Any, Channel] = WeakKeyDictionary()
+
+
+def _alone(call: Call) -> _Alone:
+    env = LaunchEnv.detect()
+    if env.world_size > 1:
+        raise NotInitialized(
+            f"this is rank {env.rank} of {env.world_size} processes, but torch.distributed is not "
+            f"initialised; call dm.setup_distributed() before {call.name}"
+        )
+    return _ALONE
 
 
 def _connected(call: Call) -> Communicator:
@@ -124,7 +136,7 @@ class _Stream:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._taker = Snapshotter(registry, "", False, lambda text: None, lambda key, error: None)
+        self._taker = Snapshotter(registry, "", None, lambda text: None)
         self._windows: dict[int, Window] = {}
         self._calls = 0
 
@@ -214,7 +226,8 @@ class Channel:
             raise DeclarationConflict(text)
         for _, text in outcome.warnings:
             warnings.warn(text, DistmetricsWarning, stacklevel=5)
-        return {row.stream.name: Reduced(row, self._topology, {}) for row in outcome.rows}
+        reduced = Results(self._topology).add(outcome.rows)
+        return {each.row.stream.name: each for each in reduced}
 
     def _check(self, call: Call, marks: Mapping[str, Any]) -> None:
         """Raise what went wrong on other ranks."""

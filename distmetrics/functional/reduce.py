@@ -42,6 +42,7 @@ def reduce_dict(input_dict: Mapping[str, Any], average: bool = True) -> dict[str
     Raises:
         InvalidType, InvalidValue: a value is not accepted, or a sum of integers exceeds int64.
         DistmetricsError: another rank refused a value, or made another call.
+        NotInitialized: several processes were launched, but there is no process group.
         PeerTimeoutError, PeerLostError: a rank did not come, or is gone.
 
     Example:
@@ -93,6 +94,7 @@ def reduce_scalar_outputs_for_logging(
     Raises:
         InvalidType, InvalidValue, UnknownKey: a value is not accepted.
         DistmetricsError: another rank refused a value, or gave another registry.
+        NotInitialized: several processes were launched, but there is no process group.
         PeerTimeoutError, PeerLostError: a rank did not come, or is gone.
 
     Example:

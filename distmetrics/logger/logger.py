@@ -16,6 +16,7 @@ from distmetrics.logger.parts import Options
 from distmetrics.logger.scope import Scope
 from distmetrics.record import Value
 from distmetrics.registry import Registry
+from distmetrics.registry.keys import checked_key
 from distmetrics.rundir import SPOOL
 from distmetrics.sinks import SinkSpec
 
@@ -57,6 +58,12 @@ class Logger(Scope):
             ``distmetrics merge`` can complete the record of a run that died. Needs `run_dir`.
         spool_dir: where this rank keeps them, e.g. on a disk of its node; by default
             ``run_dir/spool``.
+        handle_sigterm: at SIGTERM spool and write what this rank has logged, within seconds and
+            waiting for nobody; then let the handler of before act, or the process end. The logger
+            has to be made in the main thread.
+        record_contributions: for debugging, write what every call says into
+            ``run_dir/contributions-rank<k>.jsonl``, from which ``distmetrics audit explain`` tells
+            how a value came about. Needs `run_dir`.
 
     Ranks: all, collectively, in the same order as other loggers.
     Collective: connects a Gloo group of the workers' own; 2 or 4 small all-gathers on it.
@@ -95,15 +102,24 @@ class Logger(Scope):
         notice_after: float = 30.0,
         spool: bool = True,
         spool_dir: str | os.PathLike[str] | None = None,
+        handle_sigterm: bool = False,
+        record_contributions: bool = False,
     ) -> None:
         if registry is not None and not isinstance(registry, Registry):
             raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
+        for name, path in (("run_dir", run_dir), ("spool_dir", spool_dir)):
+            if path is not None and not isinstance(path, str | os.PathLike):
+                raise InvalidType(f"{name}= is a path, not a {type(path).__name__}")
+        if config is not None and not isinstance(config, Mapping):
+            raise InvalidType(f"config= is a dict, not a {type(config).__name__}")
         _check_choice("errors", errors, ("raise", "warn"))
         _check_choice("resume", resume, (True, False, "auto"))
         if resume is not False and run_dir is None:
             raise InvalidValue("resume= needs run_dir=; pass the directory of the run to resume")
         _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
         _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
+        if record_contributions and run_dir is None:
+            raise InvalidValue("record_contributions=True needs run_dir=, where the files go")
         for name, seconds in (
             ("peer_timeout", peer_timeout),
             ("start_timeout", start_timeout),
@@ -122,6 +138,8 @@ class Logger(Scope):
             notice_after,
             on_peer_lost == "error",
             _spool_folder(spool, run_dir, spool_dir),
+            bool(handle_sigterm),
+            bool(record_contributions),
         )
         known = Registry() if registry is None else registry
         core = Core(known, options, errors == "warn", on_step_regress)
@@ -289,15 +307,14 @@ def _check_choice(name: str, value: object, accepted: tuple[object, ...]) -> Non
 
 
 def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InvalidValue(f"{name}= is a number of seconds above 0, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e8:
+        raise InvalidValue(f"{name}= is a number of seconds, above 0 and finite, not {value!r}")
 
 
 def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name or name != name.strip("/") or "\x00" in name:
-        raise InvalidValue(
-            f"a child's name is a text such as 'val', without a slash at its ends, not {name!r}"
-        )
+    checked_key(name, "a child's name")
+    if isinstance(name, str) and name.startswith("/"):
+        raise InvalidValue(f"a child's name has no slash at its ends: {name!r}")
 
 
 def _spool_folder(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from collections import deque
 
-from distmetrics.errors import DistmetricsError, DistmetricsWarning
+from distmetrics.errors import DistmetricsError, DistmetricsWarning, PeerLostError
 
 _LOG = logging.getLogger("distmetrics")
 
@@ -40,6 +41,10 @@ class Notices:
         if not self.quiet:
             _LOG.info(text)
 
+    def say(self, text: str) -> None:
+        """Something to warn of at once: the training thread itself is waiting."""
+        warnings.warn(text, DistmetricsWarning, stacklevel=_user_level())
+
     def add(self, what: str | DistmetricsError) -> None:
         """Something to warn of, or an error to raise, at the next call."""
         self._waiting.append(what)
@@ -50,6 +55,11 @@ class Notices:
         if self._bad[key] == 1:
             self.add(f"{error} (left out; further ones of this key are counted in stats())")
 
+    def write(self) -> None:
+        """Log what waits, where a warning or an error would hide the one that ends the training."""
+        while self._waiting:
+            _LOG.warning("%s", self._waiting.popleft())
+
     def tell(self) -> None:
         """Warn of what waits, then raise the errors among it.
 
@@ -59,12 +69,23 @@ class Notices:
         errors: list[DistmetricsError] = []
         while self._waiting:
             what = self._waiting.popleft()
-            if isinstance(what, DistmetricsError) and not self._lenient:
+            # a lost peer comes as an error only where that was asked for
+            raises = isinstance(what, PeerLostError) or not self._lenient
+            if isinstance(what, DistmetricsError) and raises:
                 errors.append(what)
             else:
-                warnings.warn(str(what), DistmetricsWarning, stacklevel=4)
-        if len(errors) == 1:
-            raise errors[0]
+                warnings.warn(str(what), DistmetricsWarning, stacklevel=_user_level())
         if errors:
-            kind = type(errors[0])
-            raise kind("\n".join(map(str, errors)))
+            first = errors[0]  # with what else it knows, such as the rank
+            first.args = ("\n".join(map(str, errors)),)
+            raise first
+
+
+def _user_level() -> int:
+    """The level at which the caller of this function finds the first frame outside the package."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        "distmetrics."
+    ):
+        level, frame = level + 1, frame.f_back
+    return level

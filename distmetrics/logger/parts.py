@@ -11,16 +11,20 @@ import torch.distributed as dist
 
 from distmetrics.comm import LaunchEnv
 from distmetrics.comm.communicator import Communicator, connect, current
-from distmetrics.errors import NotInitialized, RunDirError
+from distmetrics.derivations import Derivations
+from distmetrics.errors import InvalidValue, NotInitialized, RunDirError
 from distmetrics.exchange.topology import Mesh, Topology
 from distmetrics.logger.notices import Notices
 from distmetrics.logger.startup import Start, agree_on_start
+from distmetrics.reductions import MOST_RANKS
 from distmetrics.registry import Registry
 from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
 from distmetrics.spool.journal import Journal
+from distmetrics.worker.contributions import Contributions
+from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.streams import Streams
-from distmetrics.worker.worker import Worker
+from distmetrics.worker.worker import IDLE, Worker
 from distmetrics.worker.writer import Writer
 
 
@@ -39,6 +43,8 @@ class Options:
     notice_after: float
     raise_lost: bool
     spool_dir: Path | None
+    handle_sigterm: bool
+    record_contributions: bool
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Parts:
         streams: what the training thread feeds.
         worker: the thread that reduces and, on rank 0, writes.
         topology: which ranks are replicas.
+        derivations: the derived keys.
         writer: the sinks, on rank 0.
         directory: the run directory, on rank 0.
         past: where a resumed run had come to, by stream.
@@ -57,6 +64,7 @@ class Parts:
     streams: Streams
     worker: Worker
     topology: Topology
+    derivations: Derivations
     writer: Writer | None
     directory: RunDirectory | None
     past: dict[str, Any] = field(default_factory=dict)
@@ -71,11 +79,15 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     named = make_sinks(options.sinks, options.run_dir)
     _check_process_group()
     communicator = connect(
-        options.peer_timeout, options.start_timeout, options.notice_after, notices.add
+        options.peer_timeout,
+        options.start_timeout,
+        options.notice_after,
+        notices.say,
+        lasting=True,
     )
     notices.quiet = communicator.rank > 0
     try:
-        topology = Topology(communicator.rank, communicator.world_size, options.mesh)
+        topology, refusal = _topology(communicator, registry, options)
         start = agree_on_start(
             communicator,
             registry,
@@ -84,18 +96,24 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
             options.config,
             topology.recorded(),
             options.resume,
+            refusal,
         )
-        for metric in registry:
-            topology.check(metric.replicated_over, metric.pattern)
     except BaseException:
         communicator.close()
         raise
-    writer = None
+    writer, holdups = None, None
     if communicator.rank == 0:
+        holdups = Holdups(options.every, options.notice_after, notices.note)
         writer = _writer(named, registry, options, start, communicator, notices)
+    rank = topology.rank
     streams = Streams(
-        _journal(options.spool_dir, topology.rank, start.attempt, notices), notices.add
+        _journal(options.spool_dir, rank, start, notices),
+        notices.add,
+        rank,
+        _contributions(options, rank, notices),
     )
+    # every rank computes derived keys; what goes wrong is the same everywhere, and said once
+    derivations = Derivations(registry, notices.note if notices.quiet else notices.add)
     worker = Worker(
         streams,
         communicator,
@@ -104,9 +122,37 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         notices.add,
         start.attempt,
         raise_lost=options.raise_lost,
+        idle=min(IDLE, options.peer_timeout / 4),
+        holdups=holdups,
+        derivations=derivations,
     )
     worker.start()
-    return Parts(streams, worker, topology, writer, start.directory, start.past)
+    _note_left_out(registry, topology.world_size, notices)
+    return Parts(streams, worker, topology, derivations, writer, start.directory, start.past)
+
+
+def _note_left_out(registry: Registry, world_size: int, notices: Notices) -> None:
+    """Say which keys do not show every rank."""
+    names = [m.pattern for m in registry if m.reduction is not None and m.reduction.at_rank]
+    if names and world_size > MOST_RANKS:
+        notices.note(
+            f"{', '.join(map(repr, names))}: the first {MOST_RANKS} of {world_size} ranks have "
+            "keys of their own; min, max and argmax are of all ranks"
+        )
+
+
+def _topology(
+    communicator: Communicator, registry: Registry, options: Options
+) -> tuple[Topology, str | None]:
+    """The ranks' topology, and why it will not do."""
+    rank, world_size = communicator.rank, communicator.world_size
+    try:
+        topology = Topology(rank, world_size, options.mesh)
+        for metric in registry:
+            topology.check(metric.replicated_over, metric.pattern)
+    except InvalidValue as error:
+        return Topology(rank, world_size), str(error)
+    return topology, None
 
 
 def _writer(
@@ -118,6 +164,8 @@ def _writer(
     notices: Notices,
 ) -> Writer:
     directory = start.directory
+    # sinks open later, wherever the process is then
+    folder = None if options.run_dir is None else options.run_dir.absolute()
 
     def remember(sinks: Mapping[str, Any]) -> None:
         if directory is not None:
@@ -127,8 +175,8 @@ def _writer(
                 notices.add(str(error))
 
     run = Run(
-        options.run_dir,
-        "distmetrics" if options.run_dir is None else options.run_dir.resolve().name,
+        folder,
+        "distmetrics" if folder is None else folder.resolve().name,
         registry,
         options.config,
         communicator.world_size,
@@ -138,18 +186,24 @@ def _writer(
     return Writer(named, run, notices.add, remember)
 
 
-def _journal(folder: Path | None, rank: int, attempt: int, notices: Notices) -> Journal | None:
+def _journal(folder: Path | None, rank: int, start: Start, notices: Notices) -> Journal | None:
     """This rank's spool; None where there is none, or it cannot be made."""
     if folder is None:
         return None
     try:
-        return Journal(folder, rank, attempt)
+        return Journal(folder, rank, start.attempt, start.run)
     except OSError as error:
         notices.add(
             f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
             "that are not reduced yet are lost if this process dies"
         )
         return None
+
+
+def _contributions(options: Options, rank: int, notices: Notices) -> Contributions | None:
+    if not options.record_contributions or options.run_dir is None:
+        return None
+    return Contributions(options.run_dir / f"contributions-rank{rank}.jsonl", notices.add)
 
 
 def _check_process_group() -> None:

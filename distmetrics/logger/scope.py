@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.logger.core import Core
+from distmetrics.logger.timers import Timers
 from distmetrics.record import Value
 from distmetrics.window.stream import MAX_STEP, first_step
-from distmetrics.worker.streams import Flushed, Logged, Ticket
+from distmetrics.worker.events import Flushed, Logged, Ticket
 
 
 class Scope:
@@ -32,6 +34,7 @@ class Scope:
         self._floor = 0  # the first step that an earlier flush or promise left
         self._grid = -1
         self._snapshotter = core.open(name, every)
+        self._timers = Timers(core.clock, self._snapshotter)
         core.enter(self)
 
     def log(
@@ -70,6 +73,7 @@ class Scope:
         """
         core = self._core
         if core.disabled:
+            core.say_why()
             return
         with core.lock:
             core.check_open()
@@ -87,6 +91,8 @@ class Scope:
                 self._high = at
             if snapshot is not None or named is not None:
                 core.push(Logged(self.name, named, snapshot, own, core.clock.now()))
+            if snapshot is not None:
+                self._log_timed(named, own)
         if core.notices:
             core.notices.tell()
 
@@ -113,14 +119,17 @@ class Scope:
         """
         core = self._core
         if core.disabled:
+            core.say_why()
             return {} if wait else None
         ticket = Ticket(self.name) if wait else None
         with core.lock:
             core.check_open()
             at = self._default_flush() if step is None else _checked_step(step)
+            self.log_rest()
             core.staging.copy()
             self._floor = max(self._floor, at + 1)
             core.push(Flushed(self.name, at, core.clock.now(), ticket))
+            core.spool_soon()
         values = None
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")
@@ -128,6 +137,59 @@ class Scope:
         if core.notices:
             core.notices.tell()
         return values
+
+    def timer(self, name: str) -> AbstractContextManager[None]:
+        """A context that adds the seconds spent in it to a key.
+
+        They are logged with the next call of `log`, those of several blocks as one sum; what is
+        left at a `flush`, or at the end, goes into the window that is closed. Time in `pause` does
+        not count. The key is declared as any other: an average is then the seconds a call, a
+        maximum those of the slowest rank, and a rate may have it as its ``seconds=``.
+
+        Args:
+            name: the key.
+
+        Ranks: any.
+        Collective: none.
+
+        Raises:
+            InvalidType, InvalidValue, UnknownKey, DeclarationConflict: on entering, where the
+                key takes no number.
+
+        Example:
+            >>> import distmetrics as dm
+            >>> memory = dm.sinks.MemorySink()
+            >>> with dm.Logger(sinks=[memory]) as logger:
+            ...     with logger.timer("data_seconds"):
+            ...         batch = list(range(1000))
+            ...     logger.log({"n": dm.Count(len(batch))}, step=0)
+            >>> sorted(memory.records[0].values)
+            ['data_seconds', 'n']
+        """
+        return nullcontext() if self._core.disabled else self._timers.measure(name)
+
+    def log_rest(self) -> None:
+        """Log the seconds that no call has taken along, where a window is open to take them."""
+        if self.every is None:
+            self._log_timed(None, own=True)
+        elif self._high >= self._floor:
+            self._log_timed(self._high, own=False)
+
+    def _log_timed(self, step: int | None, own: bool) -> None:
+        timed = self._timers.take()
+        if timed is not None:
+            self._core.push(Logged(self.name, step, timed, own, self._core.clock.now()))
+
+    def rest(self) -> Flushed:
+        """What closes all that is logged, for whoever must not wait for the lock."""
+        return Flushed(self.name, self._default_flush(), self._core.clock.now(), None)
+
+    def __reduce__(self) -> str:
+        raise InvalidType(
+            "a logger cannot be sent to another process: it belongs to the process of its rank. "
+            "Return what is to be logged to that process, and leave the logger out of what is sent "
+            "(a dataset, say)"
+        )
 
     @property
     def latest(self) -> dict[str, Value]:

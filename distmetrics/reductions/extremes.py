@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from distmetrics import exact
+from distmetrics.reductions import many
 from distmetrics.reductions.reduction import Array, ReducedWindow, Reduction, Terms
 from distmetrics.reductions.state import NOTHING, Counter, Number, State
 
@@ -59,7 +60,14 @@ def _extreme(kind: str, sign: int) -> Reduction:
             return sign * (math.inf if state.counters[ahead] else -math.inf)
         return float(_outermost(state.maxes, sign))  # beside an infinity, a float
 
-    return Reduction(kind, maxes=4, contribute=contribute, finalize=finalize, limit=limit)
+    return Reduction(
+        kind,
+        maxes=4,
+        contribute=contribute,
+        finalize=finalize,
+        many=lambda columns: many.largest_floats(columns, sign),
+        limit=limit,
+    )
 
 
 def _wide_fields(values: list[int]) -> tuple[tuple[int, Array], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class State:
         counters: indexed by `Counter`.
         maxes: the max lane.
         steps: in how many steps of the window any rank logged anything to this logger.
+        tallies: bucket to count, for each tally.
     """
 
     units: list[int]
@@ -52,6 +53,7 @@ class State:
     counters: list[int]
     maxes: list[int]
     steps: int = 1
+    tallies: list[dict[int, int]] = field(default_factory=list)
 
     @property
     def present(self) -> bool:
@@ -117,13 +119,16 @@ class State:
             "counters": list(self.counters),
             "maxes": list(self.maxes),
             "steps": self.steps,
+            "tallies": [[list(pair) for pair in tally.items()] for tally in self.tallies],
         }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> State:
         """The state that `to_plain` wrote."""
         units = [int(unit, 16) for unit in plain["units"]]
-        return cls(units, plain["lo"], plain["counters"], plain["maxes"], plain["steps"])
+        tallies = [dict(pairs) for pairs in plain["tallies"]]
+        counters, maxes, steps = plain["counters"], plain["maxes"], plain["steps"]
+        return cls(units, plain["lo"], counters, maxes, steps, tallies)
 
     def _one(self) -> int:
         shift = 32 * (exact.UNIT_LIMB - self.lo)

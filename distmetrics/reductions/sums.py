@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from distmetrics import exact
+from distmetrics.reductions import many
 from distmetrics.reductions.reduction import (
     Array,
     ReducedWindow,
@@ -23,6 +24,7 @@ def count() -> Reduction:
         sums=1,
         contribute=_plain_sum,
         finalize=_sum_per_step,
+        many=many.sums_per_step,
         limit=State.limit,
         summable=True,
     )
@@ -30,8 +32,17 @@ def count() -> Reduction:
 
 def total() -> Reduction:
     """The running sum of all contributions since the run began."""
+    return _running("total")
+
+
+def axis() -> Reduction:
+    """A running sum that charts may use as x-axis."""
+    return _running("axis")
+
+
+def _running(kind: str) -> Reduction:
     return Reduction(
-        "total",
+        kind,
         sums=1,
         contribute=_plain_sum,
         finalize=lambda state, window: state.total(),
@@ -50,6 +61,7 @@ def average(weight: str | None = None) -> Reduction:
         sums=2,
         contribute=_weighted_sum,
         finalize=_quotient,
+        many=many.quotients,
         limit=State.limit,
         weighted=True,
     )
@@ -58,7 +70,13 @@ def average(weight: str | None = None) -> Reduction:
 def pair_ratio() -> Reduction:
     """Σ numerators / Σ denominators of the pairs that are logged."""
     return Reduction(
-        "ratio", sums=2, contribute=_pair_sum, finalize=_quotient, limit=State.limit, pairs=True
+        "ratio",
+        sums=2,
+        contribute=_pair_sum,
+        finalize=_quotient,
+        many=many.quotients,
+        limit=State.limit,
+        pairs=True,
     )
 
 
@@ -69,6 +87,7 @@ def l2_norm() -> Reduction:
         sums=1,
         contribute=lambda x, w: Terms(sums=((0, exact.product(x, x)),)),
         finalize=lambda state, window: math.sqrt(exact.quotient(state.total(), state.steps)),
+        many=many.roots,
         limit=lambda state: math.nan if state.counters[Counter.NAN] else math.inf,
     )
 

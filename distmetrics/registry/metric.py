@@ -85,6 +85,11 @@ class Metric:
         return self.reduction is not None and self.reduction.virtual
 
     @property
+    def derived(self) -> bool:
+        """Whether the value is computed from reduced values."""
+        return self.reduction is not None and self.reduction.kind == "derived"
+
+    @property
     def refers(self) -> tuple[str, ...]:
         """The other keys that the reduction needs, under the names used in the call."""
         return () if self.reduction is None else self.reduction.refers

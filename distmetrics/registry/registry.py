@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from distmetrics.errors import DeclarationConflict, InvalidType, InvalidValue, UnknownKey
 from distmetrics.registry import compare
@@ -11,6 +14,9 @@ from distmetrics.registry.keys import nearest, shown
 from distmetrics.registry.lookup import look_up, virtual_keys
 from distmetrics.registry.metric import IGNORE, Metric
 from distmetrics.registry.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _DEFAULTS = ("average", "count", "total", "minimum", "maximum", "std", "l2_norm", "same", IGNORE)
 
@@ -198,7 +204,12 @@ class Registry(Vocabulary):
         return registry
 
     def __reduce__(self) -> tuple[Callable[..., Registry], tuple[Any, ...]]:
-        return type(self).from_declarations, (self.declarations(), self.default, self.strict)
+        written = self.declarations()
+        for metric, declaration in zip(self, written, strict=True):
+            reduction = metric.reduction
+            if reduction is not None and "function" in reduction.params and reduction.derive:
+                declaration["params"] = {"function": reduction.derive}
+        return type(self).from_declarations, (written, self.default, self.strict)
 
     def _declare_written(self, position: int, declaration: Mapping[str, Any]) -> None:
         try:
@@ -217,6 +228,65 @@ class Registry(Vocabulary):
         if not isinstance(params, Mapping):
             raise InvalidType(f"params is a dict of the reduction's options, not {shown(params)}")
         self.declare(kind, [pattern], params, **options)
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike[str]) -> Registry:
+        """The registry that a TOML file holds; `distmetrics.registry.toml` shows the form.
+
+        Raises:
+            OSError: the file cannot be read.
+            InvalidType, InvalidValue, DeclarationConflict: it is no TOML, or has a declaration that
+                is not accepted; the message gives file, line and key.
+        """
+        from distmetrics.registry import toml
+
+        name = os.fspath(path)
+        settings, entries = toml.loads(Path(path).read_text(encoding="utf-8-sig"), name)
+        try:
+            registry = cls(**settings)
+        except (InvalidType, InvalidValue) as error:
+            raise type(error)(f"{name}: {error}") from error
+        for declaration, where in entries:
+            try:
+                registry._declare_dict(declaration)
+            except (InvalidType, InvalidValue, DeclarationConflict) as error:
+                raise type(error)(f"{where}: {error}") from error
+        return registry
+
+    def to_toml(self) -> str:
+        """The registry as TOML, which `from_toml` reads back as it was.
+
+        Raises:
+            InvalidValue: a key is derived by a Python function, which no file can hold.
+
+        >>> registry = Registry()
+        >>> registry.average("loss", weight="n", unit="nats")
+        >>> print(registry.to_toml())
+        default = "average"
+        strict = false
+        <BLANKLINE>
+        [metrics]
+        loss = {reduction = "average", weight = "n", unit = "nats"}
+        <BLANKLINE>
+        """
+        from distmetrics.registry import toml
+
+        return toml.dumps(self, self.default, self.strict)
+
+    def table(self) -> Table:
+        """All keys with what is declared of them, as a table to print with `rich.print`.
+
+        Keys that were not declared, but that others need, come last.
+        """
+        from distmetrics.registry.table import table
+
+        return table(self)
+
+    def referred(self) -> list[Metric]:
+        """What keys are that were not declared, but that others need: weights, for instance."""
+        index = self._declarations.index()
+        undeclared = (name for name in index.referred if name not in index.names)
+        return [replace(self.resolve(name), pattern=name) for name in undeclared]
 
     def fingerprint(self) -> str:
         """A hash of all that changes values, to compare registries over ranks.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distmetrics.errors import InvalidType
+from distmetrics.reductions import Derive
 from distmetrics.registry.declarations import Declarations
 from distmetrics.registry.keys import checked_key, checked_name, shortened
 from distmetrics.registry.metric import IGNORE, described
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from distmetrics.registry.metric import Described
 
-_COMPUTED = ("ratio", "rate")
+_COMPUTED = ("ratio", "rate", "derived")
 _ONE_KEY = "its key is computed and never logged, so there is nothing that a pattern could match"
 
 
@@ -110,6 +111,63 @@ class Vocabulary:
         params = {"of": of, "seconds": seconds, "per_device": per_device}
         self.declare("rate", (key,), params, **described)
 
+    def histogram(
+        self, *patterns: str, edges: Sequence[float], **described: Unpack[Described]
+    ) -> None:
+        """How many contributions lie in each bin between `edges`, below and above.
+
+        Bins are half open, the last is closed, as those of `numpy.histogram`; NaN and infinities
+        are counted beside. The value is ``{"edges": [...], "counts": [...]}``, with ``below``,
+        ``above``, ``nan``, ``inf`` and ``neginf`` where there are any.
+        """
+        self.declare("histogram", patterns, {"edges": edges}, **described)
+
+    def quantiles(
+        self, *patterns: str, qs: Sequence[float], **described: Unpack[Described]
+    ) -> None:
+        """Quantiles of all contributions, each a contribution to within 1%, on any range.
+
+        `qs` are numbers from 0 to 1; the keys are ``k/p50``, ``k/p99.9``.
+        """
+        self.declare("quantiles", patterns, {"qs": qs}, **described)
+
+    def per_rank(self, *patterns: str, **described: Unpack[Described]) -> None:
+        """One value for each rank, the last step's: ``k/rank0``, ..., up to ``k/rank63``.
+
+        With them ``k/min``, ``k/max`` and ``k/argmax``, the rank of the largest, of all ranks.
+        """
+        self.declare("per_rank", patterns, {}, **described)
+
+    def derived(self, key: str, fn: Derive | str, **described: Unpack[Described]) -> None:
+        """What `fn` makes of the other *reduced* values of a record; `key` is never logged.
+
+        It is computed once a record, after all other keys, in the order of declaration, so that
+        it may use derived keys that were declared before it. A record that lacks a key it needs
+        lacks it too. Where `fn` raises, that is reported once, and the record lacks this key only.
+
+        Args:
+            key: an exact name.
+            fn: an expression (`distmetrics.reductions.expression`), or a pure function that takes
+                the values by key and returns a number, or None for no value. Keys are those used
+                in the call: bare names in a child. A function is known to this process alone: a
+                registry with one can be written to no file, and what `distmetrics merge` completes
+                lacks its key.
+            described: as everywhere.
+
+        >>> from distmetrics.registry import Registry
+        >>> registry = Registry()
+        >>> registry.derived("perplexity", "exp(loss)")
+        >>> registry.derived("bits", lambda values: values["loss"] * 1.4426950408889634)
+        >>> print(registry["perplexity"])
+        derived(expression='exp(loss)')
+        """
+        params = {"expression": fn} if isinstance(fn, str) else {"function": fn}
+        self.declare("derived", (key,), params, **described)
+
+    def axis(self, *patterns: str, **described: Unpack[Described]) -> None:
+        """The running sum of all contributions, for charts to use as x-axis: samples, tokens."""
+        self.declare("axis", patterns, {}, **described)
+
     def ignore(self, *patterns: str, **described: Unpack[Described]) -> None:
         """Leave these keys out of records; as weights and the like they can still serve."""
         self.declare(IGNORE, patterns, {}, **described)
@@ -125,7 +183,7 @@ class Vocabulary:
 
         Args:
             kind: the name of a reduction, or "ignore".
-            patterns: names and patterns; one exact name for a ratio or a rate.
+            patterns: names and patterns; one exact name for a ratio, a rate or a derived key.
             params: the options of the reduction.
             options: the keywords of `Described`.
 

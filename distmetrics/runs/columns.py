@@ -32,17 +32,20 @@ class _Layout:
 
     keys: tuple[str, ...]
     stamps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     done_stamps: list[NDArray[np.int64]] = field(default_factory=list)
+    done_times: list[Floats] = field(default_factory=list)
     done: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
 
     def turn_over(self) -> None:
         if not self.rows:
             return
         self.done_stamps.append(np.array(self.stamps, np.int64))
+        self.done_times.append(np.array(self.times, np.float64))
         for key, column in zip(self.keys, zip(*self.rows, strict=True), strict=True):
             self.done.setdefault(key, []).append(column_array(column))
-        self.stamps, self.rows = [], []
+        self.stamps, self.times, self.rows = [], [], []
 
 
 class Columns:
@@ -65,6 +68,7 @@ class Columns:
         self._count = 0
         self._starts: dict[int, int] = {}
         self.lacks_spans = True
+        self.lacks_times = True
 
     def __len__(self) -> int:
         return self._count
@@ -77,6 +81,7 @@ class Columns:
         attempt: int = 0,
         first_step: int | None = None,
         late: bool = False,
+        time: float | None = None,
     ) -> None:
         """Adds one row; `values` holds numbers or the names of non-finite ones."""
         keys = tuple(values)
@@ -93,7 +98,10 @@ class Columns:
             self._starts[attempt] = begin if known is None or begin < known else known
         # A late row sorts in front of all others, so that keeping the last never keeps it.
         order = self._count if not late else self._count - (1 << 60)
+        if time is not None:
+            self.lacks_times = False
         layout.stamps.append((step, order, attempt, span))
+        layout.times.append(np.nan if time is None else time)
         layout.rows.append(tuple(values.values()))
         self._count += 1
         if len(layout.rows) >= _BLOCK:
@@ -102,23 +110,27 @@ class Columns:
     def series(self, precision: Precision = "float64") -> dict[str, Series]:
         """One series per key, in the order in which the keys first came."""
         stamps: dict[int, NDArray[np.int64]] = {}
+        clocks: dict[int, Floats] = {}
         parts: dict[str, list[tuple[int, list[NDArray[Any]]]]] = {}
         for number, layout in enumerate(self._layouts.values()):
             layout.turn_over()
             if not layout.keys:
                 continue
             stamps[number] = np.concatenate(layout.done_stamps)
+            clocks[number] = np.concatenate(layout.done_times)
             for key in layout.keys:
                 parts.setdefault(key, []).append((number, layout.done.pop(key)))
         limits = self._limits()
-        rows: dict[tuple[int, ...], tuple[NDArray[np.int64] | None, Steps, Steps]] = {}
+        rows: dict[tuple[int, ...], tuple[NDArray[np.int64] | None, Steps, Steps, Floats]] = {}
         found: dict[str, Series] = {}
         for key in list(parts):
             pieces = parts.pop(key)
             which = tuple(number for number, _ in pieces)
             if which not in rows:
-                rows[which] = _kept_rows([stamps[number] for number in which], limits)
-            kept, steps, spans = rows[which]
+                kept, steps, spans = _kept_rows([stamps[number] for number in which], limits)
+                times = np.concatenate([clocks[number] for number in which])
+                rows[which] = (kept, steps, spans, times if kept is None else times[kept])
+            kept, steps, spans, times = rows[which]
             column = [array for _, arrays in pieces for array in arrays]
             values, exact, integer = joined(column)
             if kept is not None:
@@ -126,7 +138,8 @@ class Columns:
                 exact = None if exact is None else exact[kept]
             if len(steps):
                 spans = spans_of(steps) if self.lacks_spans else spans
-                found[key] = Series(steps, values, spans, exact, integer, precision)
+                clock = None if self.lacks_times else times
+                found[key] = Series(steps, values, spans, exact, integer, precision, clock)
         return found
 
     def _limits(self) -> dict[int, int]:

@@ -17,6 +17,7 @@ from distmetrics.errors import RunDirError
 from distmetrics.runs.series import Precision, RunData, Series, listed, plural, spans_of
 
 _SCALAR_PLUGINS = frozenset({"", "scalars"})
+_SETTINGS = frozenset({"custom_scalars", "hparams", "text"})  # never hold a number
 _LONGEST = 1 << 30
 
 
@@ -28,6 +29,7 @@ class _Points:
     steps: list[int] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     precision: Precision = "float32"
 
 
@@ -86,6 +88,8 @@ def _read_file(
             _purge(tags, prefix, number, event.step)
         for value in event.summary.value:
             found = _scalar(value)
+            if value.metadata.plugin_data.plugin_name in _SETTINGS:
+                continue
             if found is None:
                 skipped.setdefault(prefix + value.tag)
                 continue
@@ -94,6 +98,7 @@ def _read_file(
             points.steps.append(event.step)
             points.files.append(number)
             points.values.append(found[0])
+            points.times.append(event.wall_time)
     names = [tag for tag in skipped if tag not in tags]
     if names:
         warnings.append(f"{path}: left out as no scalars: {listed(names)}")
@@ -171,6 +176,7 @@ def _purge(tags: dict[str, _Points], folder: str, number: int, step: int) -> Non
         points.steps = [points.steps[place] for place in stay]
         points.files = [points.files[place] for place in stay]
         points.values = [points.values[place] for place in stay]
+        points.times = [points.times[place] for place in stay]
 
 
 def _series(points: _Points) -> Series:
@@ -180,7 +186,9 @@ def _series(points: _Points) -> Series:
     last = np.ones(len(order), bool)
     last[:-1] = np.diff(steps[order]) != 0
     rows = order[last]
-    return Series(steps[rows], values[rows], spans_of(steps[rows]), precision=points.precision)
+    times = np.array(points.times, np.float64)[rows]
+    spans = spans_of(steps[rows])
+    return Series(steps[rows], values[rows], spans, precision=points.precision, times=times)
 
 
 def _warn_of_writers(tags: dict[str, _Points], warnings: list[str]) -> None:

@@ -130,13 +130,14 @@ def _add(rows: Columns, row: Mapping[str, Any]) -> bool:
         return False
     if not {str, dict, list, type(None), bool}.isdisjoint(map(type, values.values())):
         values = _flat(values)
-    first, attempt = row.get("first_step"), row.get("attempt")
+    first, attempt, time = row.get("first_step"), row.get("attempt"), row.get("time")
     rows.add(
         step,
         values,
         attempt=attempt if isinstance(attempt, int) else 0,
         first_step=first if isinstance(first, int) else None,
         late=bool(row.get("late")),
+        time=float(time) if isinstance(time, int | float) else None,
     )
     return True
 

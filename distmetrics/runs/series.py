@@ -31,6 +31,8 @@ class Series:
             or Python objects. None where `values` hold them exactly.
         integer: every value was written as an int.
         precision: "float32" where the file keeps no more.
+        times: shape (n,), float64: when each value was written, in seconds since the epoch; NaN
+            where a row does not say, None where none does.
     """
 
     steps: Steps
@@ -39,6 +41,7 @@ class Series:
     exact: NDArray[Any] | None = None
     integer: bool = False
     precision: Precision = "float64"
+    times: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.steps)

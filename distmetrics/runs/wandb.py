@@ -89,7 +89,9 @@ def _add(columns: Columns, row: dict[str, Any], attempt: int, ignored: dict[str,
         elif value is not None:
             ignored.setdefault(key)
     if step is not None and values:
-        columns.add(step, values, attempt=attempt)
+        time = row.get("_timestamp")
+        clock = float(time) if isinstance(time, int | float) else None
+        columns.add(step, values, attempt=attempt, time=clock)
 
 
 def _step_of(row: dict[str, Any]) -> tuple[int | None, str]:

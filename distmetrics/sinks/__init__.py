@@ -8,6 +8,8 @@ from distmetrics.sinks.contract import RecordFunction, Run, Sink
 from distmetrics.sinks.isolated import IsolatedSink, SinkStats
 from distmetrics.sinks.jsonl import JsonlSink
 from distmetrics.sinks.memory import MemorySink
+from distmetrics.sinks.mlflow import MlflowSink
+from distmetrics.sinks.prometheus import PrometheusSink
 from distmetrics.sinks.resolve import FunctionSink, NamedSink, SinkSpec, make_sinks
 from distmetrics.sinks.tensorboard import TensorBoardSink
 from distmetrics.sinks.wandb import WandbSink
@@ -18,7 +20,9 @@ __all__ = [
     "IsolatedSink",
     "JsonlSink",
     "MemorySink",
+    "MlflowSink",
     "NamedSink",
+    "PrometheusSink",
     "RecordFunction",
     "Run",
     "Sink",

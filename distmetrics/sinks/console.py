@@ -24,9 +24,9 @@ _WIDTH = 100
 
 
 class ConsoleSink:
-    """The latest values on the terminal, at most once in `every` seconds for the logger and each
-    child; what came last is shown when the sink closes.
+    """The latest values on the terminal, every few seconds.
 
+    The logger and each child have their own turns; what came last is shown when the sink closes.
     Keys stand under the groups that the registry gives them, with their units. A line looks like
     ``step 1230 | loss 0.25 nats, acc 0.91 | matching: num_pairs 128 pairs``.
 
@@ -60,7 +60,7 @@ class ConsoleSink:
         keys: Iterable[str] | None = None,
         console: Console | None = None,
     ) -> None:
-        if isinstance(every, bool) or not isinstance(every, int | float) or not every >= 0:
+        if isinstance(every, bool) or not every >= 0:
             raise InvalidValue(f"ConsoleSink: every= is a number of seconds from 0, not {every!r}")
         if style not in get_args(Style):
             raise InvalidValue(f"ConsoleSink: style= is 'line' or 'table', not {style!r}")
@@ -143,8 +143,9 @@ class ConsoleSink:
         from rich.text import Text
 
         table = Table(show_header=False, pad_edge=False, box=None)
-        for justify in ("left", "right", "left"):
-            table.add_column(justify=justify)  # type: ignore[arg-type]
+        columns: tuple[Literal["left", "right"], ...] = ("left", "right", "left")
+        for justify in columns:
+            table.add_column(justify=justify)
         for logger, (step, _) in self._latest.items():
             table.add_row(Text(logger or "step", style="bold"), Text(str(step), style="bold"), "")
             for group, rows in self._groups(logger).items():

@@ -12,6 +12,8 @@ from distmetrics.record import Record
 from distmetrics.sinks.console import ConsoleSink
 from distmetrics.sinks.contract import RecordFunction, Run, Sink
 from distmetrics.sinks.memory import MemorySink
+from distmetrics.sinks.mlflow import MlflowSink
+from distmetrics.sinks.prometheus import PrometheusSink
 from distmetrics.sinks.tensorboard import TensorBoardSink
 from distmetrics.sinks.wandb import WandbSink
 
@@ -21,6 +23,8 @@ JSONL = "jsonl"
 _BY_NAME: dict[str, Callable[[], Sink]] = {
     "console": ConsoleSink,
     "memory": MemorySink,
+    "mlflow": MlflowSink,
+    "prometheus": PrometheusSink,
     "tensorboard": TensorBoardSink,
     "wandb": WandbSink,
 }
@@ -69,8 +73,9 @@ def make_sinks(
     raises on all of them alike; only rank 0 uses what comes back.
 
     Args:
-        specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"memory"``, ``"jsonl"``), objects of the
-            contract (`distmetrics.sinks.contract.Sink`), and functions that take a record.
+        specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"prometheus"``, ``"mlflow"``,
+            ``"memory"``, ``"jsonl"``), objects of the contract
+            (`distmetrics.sinks.contract.Sink`), and functions that take a record.
         run_dir: the run directory; None for a run that keeps no files.
 
     Raises:

@@ -1,8 +1,10 @@
-"""A record's numbers, for back ends that draw numbers."""
+"""A record's numbers, and a configuration's entries, for back ends that take flat ones."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from distmetrics.record import Record, Scalar
 
@@ -22,6 +24,26 @@ def scalars(record: Record) -> dict[str, Scalar]:
         for key, value in record.values.items()
         if not isinstance(value, dict)
     }
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+    """A nested configuration as TensorBoard takes it: ``{"optimizer.lr": 0.1}``.
+
+    What is no number, bool or text becomes its text; None is left out.
+
+    >>> flat({"optimizer": {"lr": 0.1, "betas": [0.9, 0.99]}, "seed": None})
+    {'optimizer.lr': 0.1, 'optimizer.betas': '[0.9, 0.99]'}
+    """
+    found: dict[str, bool | int | float | str] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{name}.")
+        elif isinstance(value, bool | int | float | str):
+            found[name] = value
+        elif value is not None:
+            found[name] = str(value)
+    return found
 
 
 def _bounded(value: int) -> Scalar:

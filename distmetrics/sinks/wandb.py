@@ -10,15 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from distmetrics.errors import DistmetricsWarning, InvalidValue, MissingPackage
-from distmetrics.record import Record, Scalar
+from distmetrics.record import Record
+from distmetrics.sinks.axis import Axis
 from distmetrics.sinks.contract import Run
+from distmetrics.sinks.described import describe
+from distmetrics.sinks.histograms import Bins, histograms
 from distmetrics.sinks.scalars import scalars
 from distmetrics.sinks.wandb_account import has_credentials
 from distmetrics.sinks.wandb_file import await_end
 
 if TYPE_CHECKING:
     import wandb
+
+    from distmetrics.registry import Registry
 
 _NO_KEY = (
     "W&B was asked to run online, but no API key is configured; the run is kept offline. Run "
@@ -54,16 +61,27 @@ class WandbSink:
     **Files** are in ``<run_dir>/wandb/``. Output and code are not captured, and `os.environ` is
     left as it was found.
 
-    **Values.** NaN and infinities are kept. Integers are exact in the file up to 2**63 and floats
-    beyond; W&B's charts compute in float64, exact up to 2**53. Keys are taken as they are, but for
-    those that name a column of W&B or of this sink (``step``, ``attempt``, ``_step``,
-    ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the end.
+    **Summary.** Of a key that the registry declares, W&B keeps the rules that its reduction calls
+    for: the last value alone of counts and totals, as it does by itself; else ``min``, ``max`` and
+    ``last`` of the whole curve (``loss.min`` in W&B's table of runs; a `minimum` has no ``max`` and
+    a `maximum` no ``min``). Help texts and units are in the run's configuration, under
+    ``about_metrics``.
+
+    **Values.** Histograms are W&B's, with the true bins; where there are more than it takes,
+    neighbours are put together. NaN and infinities are kept. Integers are exact in the file up to
+    2**63 and floats beyond; W&B's charts compute in float64, exact up to 2**53. Keys are taken as
+    they are, but for those that name a column of W&B or of this sink (``step``, ``attempt``,
+    ``_step``, ``_timestamp``, ``_runtime``, ``_wandb`` and the empty key): these get a ``_`` at the
+    end.
 
     Args:
         mode: ``"online"``, ``"offline"``, ``"disabled"`` or ``"shared"``; None finds out as above.
         init_timeout: seconds that the server may take to accept the run.
         finish_timeout: seconds that the last upload may take when the sink closes. What is not
             uploaded by then is in the run's files.
+        axis: a key, registered as an axis or a total, that is the x-axis of all others instead of
+            the step: samples or tokens so far. Records without it, such as a child's, bear the
+            last value of it.
         run: an active W&B run of your own to log into. It is not finished by the sink.
         options: passed to `wandb.init`: ``project``, ``entity``, ``name``, ``group``, ``tags``, ...
 
@@ -83,6 +101,7 @@ class WandbSink:
         init_timeout: float = 30.0,
         finish_timeout: float = 30.0,
         run: wandb.Run | None = None,
+        axis: str | None = None,
         **options: Any,
     ) -> None:
         if mode is not None and mode not in get_args(Mode):
@@ -97,7 +116,10 @@ class WandbSink:
         self._owns_run = run is None
         self._options = options
         self._id: str | None = None
+        self._axis = None if axis is None else Axis(axis)
         self._defined: set[str] = set()
+        self._registry: Registry | None = None
+        self._about: dict[str, str] = {}
 
     @property
     def needs_directory(self) -> bool:
@@ -114,8 +136,11 @@ class WandbSink:
 
         Raises:
             MissingPackage: wandb is not installed.
-            InvalidValue: neither the sink nor the run has a directory.
+            InvalidValue: neither the sink nor the run has a directory, or `axis` is no total.
         """
+        self._registry = run.registry
+        if self._axis is not None:
+            self._axis.check(run.registry)
         if not self._owns_run:
             return
         try:
@@ -132,13 +157,25 @@ class WandbSink:
         if self._run is None:
             raise InvalidValue("this WandbSink is not open; call open(run) before it is used")
         axis = "step" if record.logger is None else f"{record.logger}/step"
-        row = {_column(key, axis): value for key, value in scalars(record).items()}
-        self._define(axis, row)
+        numbers: dict[str, Any] = {**scalars(record), **self._histograms(record)}
+        if self._axis is not None:
+            numbers.setdefault(self._axis.key, self._axis.of(record))
+        columns = {_column(key, axis): key for key in numbers}
+        self._define(axis, columns, record.logger)
+        row = {column: numbers[key] for column, key in columns.items()}
         row["_timestamp"] = record.time
         row[axis] = record.step
         if record.attempt > 0:
             row["attempt"] = record.attempt
         self._run.log(row, commit=True)
+
+    def _histograms(self, record: Record) -> dict[str, Any]:
+        import wandb
+
+        return {
+            key: wandb.Histogram(np_histogram=(np.array(bins.counts), np.array(bins.edges)))
+            for key, bins in _drawn(record, wandb.Histogram.MAX_LENGTH)
+        }
 
     def state(self) -> dict[str, str]:
         """The run's id, with which a resumed run goes on."""
@@ -227,20 +264,42 @@ class WandbSink:
             warnings.warn(_NO_KEY, DistmetricsWarning, stacklevel=2)
         return "offline"
 
-    def _define(self, axis: str, row: Mapping[str, Scalar]) -> None:
-        """Make `axis` the x-axis of the row's keys that have none yet.
+    def _define(self, axis: str, columns: Mapping[str, str], logger: str | None) -> None:
+        """Make `axis` the x-axis of the columns that have none yet, and say what their keys are.
 
-        One definition a key, as of several patterns that match a key W&B takes any. A key with a
-        ``*`` can only be defined as a pattern: it keeps W&B's own x-axis.
+        One definition a column, as of several patterns that match one W&B takes any. A column with
+        a ``*`` can only be defined as a pattern: it keeps W&B's own x-axis and summary.
         """
         assert self._run is not None
         if axis not in self._defined:
             self._defined.add(axis)
             self._run.define_metric(_escaped(axis), hidden=True)
-        for key in row.keys() - self._defined:
-            self._defined.add(key)
-            if "*" not in key:
-                self._run.define_metric(_escaped(key), step_metric=axis, step_sync=False)
+        about = {}
+        along = axis if self._axis is None else _column(self._axis.key, axis)
+        for column in columns.keys() - self._defined:
+            self._defined.add(column)
+            description = describe(self._registry, columns[column], logger)
+            if description.text:
+                about[column] = description.text
+            if "*" not in column:
+                # Without a rule W&B keeps the last value as a plain number.
+                several = description.registered and description.kind != "histogram"
+                rules = description.rules if several else ("last",)
+                summary = None if rules == ("last",) else ",".join(rules)
+                of = axis if column == along else along
+                self._run.define_metric(
+                    _escaped(column), step_metric=of, step_sync=False, summary=summary
+                )
+        if about:
+            self._about |= dict(sorted(about.items()))
+            config: Any = self._run.config
+            config.update({"about_metrics": self._about}, allow_val_change=True)
+
+
+def _drawn(record: Record, most: int) -> Iterator[tuple[str, Bins]]:
+    """The record's histograms in at most so many bins."""
+    for key, bins in histograms(record).items():
+        yield key, bins.coarsened(most)
 
 
 def _column(key: str, axis: str) -> str:

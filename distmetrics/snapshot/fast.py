@@ -43,6 +43,8 @@ class _Stack:
             return None
         if stacked.device != self.device or stacked.numel() != len(picked):
             return None
+        if stacked.requires_grad:  # cheaper than no_grad around each call
+            stacked = stacked.detach()
         if stacked.dim() != 1:
             stacked = stacked.reshape(-1)
         if self.widen:
@@ -76,6 +78,7 @@ class FastPath:
         plan: what the arrays hold.
         weights: arrays on the host that hold weights: array, columns, names of their keys.
         skipped: positions of tensors that are ignored as long as they are no scalars.
+        staged: whether all arrays are on the host.
     """
 
     types: tuple[type, ...]
@@ -84,6 +87,7 @@ class FastPath:
     plan: Plan
     weights: tuple[tuple[int, NDArray[np.int64], tuple[str, ...]], ...]
     skipped: Callable[[list[Any]], tuple[Any, ...]] | None
+    staged: bool
 
     def take(self, values: list[Any], weight: Any) -> Snapshot | None:
         """The snapshot; None where a value is not as learned, so that the call goes key by key.
@@ -98,18 +102,16 @@ class FastPath:
         if self.skipped is not None and 1 in map(_size_of, self.skipped(values)):
             return None
         arrays = []
-        with torch.no_grad():
-            for part in self.parts:
-                array = part.take(values)
-                if array is None:
-                    return None
-                arrays.append(array)
+        for part in self.parts:
+            array = part.take(values)
+            if array is None:
+                return None
+            arrays.append(array)
         for position, columns, names in self.weights:
             weights = arrays[position]
             if isinstance(weights, np.ndarray):
                 _check(weights[columns], names)
-        staged = not any(isinstance(array, torch.Tensor) for array in arrays)
-        return Snapshot(self.plan, arrays, None, staged)
+        return Snapshot(self.plan, arrays, None, self.staged)
 
     @classmethod
     def learn(
@@ -153,6 +155,7 @@ class FastPath:
             make_plan(columns, order),
             _weights(columns, order),
             _picker(skipped, len(values)) if skipped else None,
+            all(isinstance(kind, np.dtype) or kind[1].type == "cpu" for kind in groups),
         )
 
 
@@ -234,7 +237,7 @@ def _weights(
     found: dict[int, list[tuple[int, str]]] = {}
     for key, _, place in columns:
         if place is not None:
-            found.setdefault(order[place[0]], []).append((place[1], key.name))
+            found.setdefault(order[place[0]], []).append((place[1], key.full))
     return tuple(
         (array, np.array([c for c, _ in pairs], np.int64), tuple(name for _, name in pairs))
         for array, pairs in found.items()

@@ -95,8 +95,8 @@ def land(snapshot: Snapshot) -> list[InvalidValue]:
         What is wrong with weights, which could not be looked at before: such a weight becomes 0,
         so that the contribution is left out.
     """
-    flying = [isinstance(array, InFlight) for array in snapshot.arrays]
-    if not any(flying):
+    flying = [type(array) is InFlight for array in snapshot.arrays]
+    if True not in flying:
         return []
     snapshot.arrays = [
         array.array() if isinstance(array, InFlight) else array for array in snapshot.arrays
@@ -117,7 +117,7 @@ def _mend_weights(snapshot: Snapshot, route: Route) -> list[InvalidValue]:
         start = sum(sizes[:column])
         weights = snapshot.arrays[array][start : start + sizes[column]]
         try:
-            check_weights(key.name, weights)
+            check_weights(key.full, weights)
         except InvalidValue as error:
             errors.append(error)
             snapshot.arrays[array] = snapshot.arrays[array].copy()

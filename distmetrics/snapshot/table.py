@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from distmetrics.errors import DeclarationConflict
 from distmetrics.reductions import Reduction
@@ -21,6 +22,8 @@ class Key:
         index: its row in the counter lane.
         row: its first row in the sum lane.
         field: its first field in the max lane.
+        tally: its first tally.
+        full: its name in records and messages, with the child's prefix.
     """
 
     name: str
@@ -29,6 +32,17 @@ class Key:
     index: int
     row: int
     field: int
+    tally: int
+    full: str = ""
+
+
+class Extent(NamedTuple):
+    """How large the lanes of some keys are."""
+
+    rows: int
+    keys: int
+    fields: int
+    tallies: int
 
 
 class KeyTable:
@@ -37,11 +51,13 @@ class KeyTable:
     The training thread appends and the worker reads what it finds, without a lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
         self.keys: list[Key] = []
         self._by_name: dict[str, Key] = {}
         self.rows = 0
         self.fields = 0
+        self.tallies = 0
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -49,16 +65,21 @@ class KeyTable:
     def __iter__(self) -> Iterator[Key]:
         return iter(self.keys)
 
-    def extent(self) -> tuple[int, int, int]:
-        """How many rows, keys and fields there are, at one moment.
+    def extent(self) -> Extent:
+        """How large the lanes of all keys are, at one moment.
 
         The attributes read one after another may be of two moments.
         """
-        keys = len(self.keys)
+        return self.extent_of(len(self.keys))
+
+    def extent_of(self, keys: int) -> Extent:
+        """How large the lanes of the first keys are."""
         if not keys:
-            return 0, 0, 0
+            return Extent(0, 0, 0, 0)
         last = self.keys[keys - 1]
-        return last.row + last.reduction.sums, keys, last.field + last.reduction.maxes
+        kind = last.reduction
+        rows, fields, tallies = kind.sums, kind.maxes, kind.tallies
+        return Extent(last.row + rows, keys, last.field + fields, last.tally + tallies)
 
     def get(self, name: str) -> Key | None:
         """The key of this name, None if it is not in the table."""
@@ -69,8 +90,8 @@ class KeyTable:
         known = self._by_name.get(name)
         if known is not None and known.reduction != reduction:
             raise DeclarationConflict(
-                f"key {name!r} was declared as {known.reduction} and now comes as {reduction}; "
-                "a key has one declaration: rename one of them"
+                f"key {self.prefix + name!r} was declared as {known.reduction} and now comes as "
+                f"{reduction}; a key has one declaration: rename one of them"
             )
 
     def add(self, name: str, metric: Metric, reduction: Reduction) -> Key:
@@ -83,9 +104,12 @@ class KeyTable:
         known = self._by_name.get(name)
         if known is not None:
             return known
-        key = Key(name, metric, reduction, len(self.keys), self.rows, self.fields)
+        full = self.prefix + name
+        places = (len(self.keys), self.rows, self.fields, self.tallies)
+        key = Key(name, metric, reduction, *places, full)
         self.rows += reduction.sums
         self.fields += reduction.maxes
+        self.tallies += reduction.tallies
         self._by_name[name] = key
         self.keys.append(key)
         return key

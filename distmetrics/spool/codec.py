@@ -13,6 +13,7 @@ from distmetrics.reductions import Counter
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.lanes import Lanes, Slot
 from distmetrics.window.stream import Steps, Window
+from distmetrics.window.tallies import Tallies
 
 
 def encode_windows(stream: str, windows: Mapping[int, Window]) -> dict[str, Any]:
@@ -24,8 +25,10 @@ def encode_windows(stream: str, windows: Mapping[int, Window]) -> dict[str, Any]
             if lanes is None:
                 continue
             digits = lanes.sums.digits
-            slots.append((position, late, len(lanes.counters), lanes.sums.lo, digits.shape[1]))
+            sizes = (len(lanes.counters), lanes.sums.lo, digits.shape[1], len(lanes.tallies.cells))
+            slots.append((position, late, *sizes))
             parts += [digits.reshape(-1), lanes.counters.reshape(-1), lanes.maxes]
+            parts += [lanes.tallies.cells, lanes.tallies.counts]
     data = np.concatenate(parts).astype("<i8").tobytes() if parts else b""
     return {
         "kind": "windows",
@@ -53,23 +56,21 @@ def decode_windows(line: Mapping[str, Any], table: KeyTable) -> dict[int, Window
         windows.append(window)
     data = np.frombuffer(base64.b64decode(line["data"]), "<i8").astype(np.int64)
     start = 0
-    for position, late, keys, lo, limbs in line["slots"]:
-        rows, fields = _sizes(table, keys)
-        shapes: Sequence[tuple[int, ...]] = ((rows, limbs), (keys, len(Counter)), (fields,))
+    for position, late, keys, lo, limbs, cells in line["slots"]:
+        extent = table.extent_of(keys)
+        shapes: Sequence[tuple[int, ...]] = (
+            (extent.rows, limbs),
+            (keys, len(Counter)),
+            (extent.fields,),
+            (cells,),
+            (cells,),
+        )
         arrays = []
         for shape in shapes:
             size = int(np.prod(shape))
             arrays.append(data[start : start + size].reshape(shape))
             start += size
-        lanes = Lanes(Limbs(lo, arrays[0]), arrays[1], arrays[2])
+        lanes = Lanes(Limbs(lo, arrays[0]), arrays[1], arrays[2], Tallies(arrays[3], arrays[4]))
         window = windows[position]
         (window.main if late is None else window.late[late]).lanes = lanes
     return dict(zip(line["labels"], windows, strict=True))
-
-
-def _sizes(table: KeyTable, keys: int) -> tuple[int, int]:
-    """Rows and fields of the first keys of a table."""
-    if not keys:
-        return 0, 0
-    last = table.keys[keys - 1]
-    return last.row + last.reduction.sums, last.field + last.reduction.maxes

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.testing.threads import with_rank
+from distmetrics.testing.threads import check_world_size, with_rank
 
 Result = TypeVar("Result")
 
@@ -48,6 +48,7 @@ def run_ranks(
         RankError: a rank ended without a result.
         Exception: the first that a rank raised, with a note that names the rank.
     """
+    check_world_size(world_size)
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="distmetrics-") as folder:
         processes, ends = [], []

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from distmetrics.comm import communicator
 from distmetrics.comm.inprocess import InProcessWorld
+from distmetrics.errors import InvalidValue
 
 Result = TypeVar("Result")
 
@@ -36,6 +37,7 @@ def run_ranks_in_process(
         >>> run_ranks_in_process(lambda: dm.get_rank() * 10, 3)
         [0, 10, 20]
     """
+    check_world_size(world_size)
     world = InProcessWorld(world_size)
     results: dict[int, Result] = {}
     errors: list[tuple[int, BaseException]] = []
@@ -68,6 +70,12 @@ def run_ranks_in_process(
         names = communicator.name_ranks(late)
         raise TimeoutError(f"{names} of {world_size} did not end within {timeout:g} s")
     return [results[rank] for rank in range(world_size)]
+
+
+def check_world_size(world_size: object) -> None:
+    """Raise `InvalidValue` unless there is at least one rank."""
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
+        raise InvalidValue(f"world_size is a number of ranks, at least 1, not {world_size!r}")
 
 
 def with_rank(error: BaseException, rank: int) -> BaseException:

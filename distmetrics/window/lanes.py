@@ -1,4 +1,4 @@
-"""One rank's state of all keys in one window: three arrays, whatever the number of keys.
+"""One rank's state of all keys in one window: a few arrays, whatever the number of keys.
 
 `fold` turns snapshots into lanes, many windows and steps at a time, since what costs here is the
 number of NumPy calls.
@@ -17,10 +17,13 @@ from distmetrics import exact
 from distmetrics.exact import Limbs
 from distmetrics.reductions import NOTHING, Counter, Terms
 from distmetrics.snapshot import Plan, Route, Snapshot
-from distmetrics.snapshot.table import Key, KeyTable
+from distmetrics.snapshot.table import Extent, Key, KeyTable
+from distmetrics.window.tallies import Tallies, summed
 
 Array = NDArray[Any]
 Int64Array = NDArray[np.int64]
+BLOCK = 256
+"""Values of a key in one call from which on they are folded as a block."""
 
 
 @dataclass
@@ -31,31 +34,35 @@ class Lanes:
         sums: exact rows, `Reduction.sums` for each key.
         counters: int64, shape (keys, len(Counter)).
         maxes: int64, `Reduction.maxes` fields for each key.
+        tallies: sparse, `Reduction.tallies` for each key.
     """
 
     sums: Limbs
     counters: Int64Array
     maxes: Int64Array
+    tallies: Tallies
 
     @classmethod
-    def empty(cls, rows: int, keys: int, fields: int) -> Lanes:
+    def empty(cls, extent: Extent) -> Lanes:
         """The identity: nobody contributed."""
         return cls(
-            exact.zeros(rows),
-            np.zeros((keys, len(Counter)), np.int64),
-            np.full(fields, NOTHING, np.int64),
+            exact.zeros(extent.rows),
+            np.zeros((extent.keys, len(Counter)), np.int64),
+            np.full(extent.fields, NOTHING, np.int64),
+            Tallies.empty(),
         )
 
-    def grown(self, rows: int, keys: int, fields: int) -> Lanes:
+    def grown(self, extent: Extent) -> Lanes:
         """The same state with room for keys that the table has gained."""
-        if len(self.counters) == keys:
+        if len(self.counters) == extent.keys:
             return self
-        grown = Lanes.empty(rows, keys, fields)
-        digits = np.zeros((rows, self.sums.digits.shape[1]), np.int64)
+        grown = Lanes.empty(extent)
+        digits = np.zeros((extent.rows, self.sums.digits.shape[1]), np.int64)
         digits[: self.sums.rows] = self.sums.digits
         grown.sums = Limbs(self.sums.lo, digits)
         grown.counters[: len(self.counters)] = self.counters
         grown.maxes[: len(self.maxes)] = self.maxes
+        grown.tallies = self.tallies
         return grown
 
     def merge(self, later: Lanes, table: KeyTable) -> None:
@@ -70,6 +77,7 @@ class Lanes:
                 newer = later.maxes[step] >= self.maxes[step]
                 merged[fields] = (later if newer else self).maxes[fields]
         self.maxes = merged
+        self.tallies = summed((self.tallies, later.tallies))
 
     def total(self, key: Key) -> int | float | None:
         """This rank's own sum of a key; None where it has none."""
@@ -93,17 +101,19 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
     todo = [slot for slot in slots if slot.pending]
     if not todo:
         return
-    rows, keys, fields = table.extent()
-    batch = _Batch(len(todo), rows, keys, fields)
+    extent = table.extent()
+    batch = _Batch(len(todo), extent)
     for plan, members in _by_plan(todo).items():
         _fold_plan(batch, plan, members)
+    batch.add_few()
     exact.normalize(batch.sums)
+    tallies = summed(batch.tallies)
     for position, slot in enumerate(todo):
-        lanes = batch.part(position)
+        lanes = batch.part(position, tallies)
         if slot.lanes is None:
             slot.lanes = lanes
         else:
-            slot.lanes = slot.lanes.grown(rows, keys, fields)
+            slot.lanes = slot.lanes.grown(extent)
             slot.lanes.merge(lanes, table)
             exact.normalize(slot.lanes.sums)  # keeps the room that sums over ranks need
         slot.pending, slot.waiting = [], 0
@@ -112,18 +122,33 @@ def fold(slots: Iterable[Slot], table: KeyTable) -> None:
 class _Batch:
     """The lanes of several slots as single arrays."""
 
-    def __init__(self, slots: int, rows: int, keys: int, fields: int) -> None:
-        self.rows, self.keys, self.fields = rows, keys, fields
-        self.sums = exact.zeros(slots * rows)
-        self.counters = np.zeros((slots * keys, len(Counter)), np.int64)
-        self.maxes = np.full(slots * fields, NOTHING, np.int64)
+    def __init__(self, slots: int, extent: Extent) -> None:
+        self.rows, self.keys, self.fields, self.each = extent
+        self.sums = exact.zeros(slots * self.rows)
+        self.counters = np.zeros((slots * self.keys, len(Counter)), np.int64)
+        self.maxes = np.full(slots * self.fields, NOTHING, np.int64)
+        self.tallies: list[Tallies] = []
+        self.few: list[tuple[int, Array]] = []
 
-    def part(self, position: int) -> Lanes:
-        """One slot's lanes."""
+    def add_few(self) -> None:
+        """Add what blocks were condensed to: rows of `sums`, and some values for each."""
+        for dtype in {values.dtype for _, values in self.few}:
+            pairs = [pair for pair in self.few if pair[1].dtype == dtype]
+            rows = np.repeat([row for row, _ in pairs], [len(values) for _, values in pairs])
+            exact.add(self.sums, rows, np.concatenate([values for _, values in pairs]))
+
+    def part(self, position: int, tallies: Tallies) -> Lanes:
+        """One slot's lanes.
+
+        Args:
+            position: the slot's.
+            tallies: those of all slots, one slot after another.
+        """
         return Lanes(
             exact.take(self.sums, slice(position * self.rows, (position + 1) * self.rows)),
             self.counters[position * self.keys : (position + 1) * self.keys],
             self.maxes[position * self.fields : (position + 1) * self.fields],
+            tallies.part(position * self.each, (position + 1) * self.each),
         )
 
 
@@ -187,6 +212,8 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
     position, snapshot, step = member
     assert snapshot.sizes is not None
     for route in plan.routes:
+        if _fold_blocks(batch, route, member):
+            continue
         x, lengths = _pieces(snapshot, *route.values)
         w = None if route.weights is None else _pieces(snapshot, *route.weights)[0]
         which = np.repeat(np.arange(len(lengths)), lengths)
@@ -194,13 +221,68 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
         _contribute(batch, route, x, w, slots, which, np.full(len(which), step, np.int64))
 
 
+def _parts(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> list[Array]:
+    """The columns of an array."""
+    assert snapshot.sizes is not None
+    ends = np.cumsum([0, *snapshot.sizes[array]])
+    return [snapshot.arrays[array][ends[c] : ends[c + 1]] for c in columns]
+
+
 def _pieces(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> tuple[Array, list[int]]:
     """The columns of an array one after another, and their lengths."""
-    assert snapshot.sizes is not None
-    sizes = snapshot.sizes[array]
-    ends = np.cumsum([0, *sizes])
-    parts = [snapshot.arrays[array][ends[c] : ends[c + 1]] for c in columns]
-    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), [sizes[c] for c in columns]
+    parts = _parts(snapshot, array, columns)
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), [len(part) for part in parts]
+
+
+def _fold_blocks(batch: _Batch, route: Route, member: _Member) -> bool:
+    """Fold the columns of a route as blocks of one key each; False where that does not pay.
+
+    Nor does it where some value takes a closer look: zero weights, NaN and infinities.
+    """
+    position, snapshot, _ = member
+    x = _parts(snapshot, *route.values)
+    if sum(map(len, x)) < BLOCK * len(x) or not all(map(len, x)) or route.reduction.keeps_last:
+        return False
+    w = [None] * len(x) if route.weights is None else _parts(snapshot, *route.weights)
+    if not all(_is_finite(part) for part in x):
+        return False
+    if any(part is not None and not _is_positive(part) for part in w):
+        return False
+    terms = [route.reduction.contribute(a, b) for a, b in zip(x, w, strict=True)]
+    if not all(_is_finite(sums) for each in terms for _, sums in each.sums):
+        return False  # a product beyond the range of float64
+    for key, part, each in zip(route.keys, x, terms, strict=True):
+        _add_block(batch, route, key, each, position, len(part))
+    return True
+
+
+def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, count: int) -> None:
+    """Add many contributions of one key, all of them finite and none without weight."""
+    counters = batch.counters[slot * batch.keys + key.index]
+    counters[Counter.COUNT] += count
+    counters[Counter.FLOATS] += count * route.floats
+    counters[Counter.PLAIN] += count * (route.weights is None)
+    counters[Counter.WEIGHT_FLOATS] += count * route.weight_floats
+    for row, values in terms.sums:
+        batch.few.append((slot * batch.rows + key.row + row, exact.condensed(values)))
+    for offset, images in terms.maxes:
+        field = slot * batch.fields + key.field + offset
+        batch.maxes[field] = max(batch.maxes[field], images.max())
+    for offset, buckets in terms.tallies:
+        met = buckets[buckets >= 0]
+        tally = np.full(len(met), slot * batch.each + key.tally + offset, np.int64)
+        batch.tallies.append(Tallies.counted(tally, met))
+
+
+def _is_finite(values: Array) -> bool:
+    """Whether all are: an extreme is NaN or infinite where any value is."""
+    if values.dtype.kind != "f":
+        return True
+    return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
+
+
+def _is_positive(weights: Array) -> bool:
+    return bool(weights.min() > 0) and _is_finite(weights)
 
 
 def _contribute(
@@ -241,6 +323,7 @@ def _contribute(
     terms = reduction.contribute(x, w)
     _add_sums(batch, route, terms, slots, which, cells)
     _add_maxes(batch, route, terms, slots, which, steps)
+    _add_tallies(batch, route, terms, slots, which)
 
 
 def _add_sums(
@@ -290,6 +373,18 @@ def _add_maxes(
         (route.reduction.maxes - 1, -steps),
     ):
         batch.maxes[first[newer] + offset] = images[newer]
+
+
+def _add_tallies(
+    batch: _Batch, route: Route, terms: Terms, slots: Int64Array, which: Int64Array
+) -> None:
+    if not terms.tallies:
+        return
+    tallies = np.array([key.tally for key in route.keys], np.int64)
+    first = slots * batch.each + tallies[which]
+    for offset, buckets in terms.tallies:
+        met = buckets >= 0
+        batch.tallies.append(Tallies.counted(first[met] + offset, buckets[met]))
 
 
 def _finite(values: Array | None) -> Array:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from distmetrics import exact
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.lanes import Lanes, Slot, fold
+from distmetrics.window.tallies import BucketRange, Tallies, summed
 
 ORDINAL_BITS = 12
 MAX_STEP = 1 << (62 - ORDINAL_BITS)
@@ -129,7 +131,8 @@ class Window:
         late: what was logged for steps whose own windows had been closed.
         steps: the steps of `main`.
         began: when the window began, in seconds of the rank's clock without pauses.
-        seconds: how long it lasted; set when it is closed.
+        used: when something was last logged to it; what follows belongs to the next one.
+        seconds: how long it lasted until then; set when it is closed.
     """
 
     began: float
@@ -138,6 +141,7 @@ class Window:
     steps: Steps = field(default_factory=Steps)
     unnamed: bool = False
     seconds: float = 0.0
+    used: float = -math.inf
 
     def slots(self) -> list[Slot]:
         """The main slot and those of late steps."""
@@ -169,15 +173,23 @@ class Stream:
         table: the keys of the stream.
         promised: the watermark that this rank has given for the stream before it was made here.
         now: the rank's clock.
+        rank: this rank.
     """
 
     def __init__(
-        self, name: str, every: int | None, table: KeyTable, promised: int, now: float
+        self,
+        name: str,
+        every: int | None,
+        table: KeyTable,
+        promised: int,
+        now: float,
+        rank: int = 0,
     ) -> None:
         self.name = name
         self.every = every
         self.table = table
         self.watermark = promised
+        self._rank = rank
         self._closed: dict[int, Window] = {}
         self.latest = -1
         self.pace = Pace(0)
@@ -191,11 +203,11 @@ class Stream:
         """Whether nothing is open."""
         return self._open is None
 
-    def folded(self, now: float) -> Window | None:
+    def folded(self) -> Window | None:
         """What is open, folded; it stays open. None where nothing is."""
         if self._open is not None:
             fold(self._open.slots(), self.table)
-            self._open.seconds = now - self._open.began
+            self._open.seconds = max(0.0, self._open.used - self._open.began)
         return self._open
 
     def restore(self, watermark: int, latest: int, window: Window | None) -> None:
@@ -217,47 +229,46 @@ class Stream:
             return
         assert step is not None
         if snapshot is None:
-            self._pass(step, now)
+            self._pass(step)
             return
         if self._is_late(step):
             slot = self._window().late.setdefault(step, Slot())
         else:
-            self._pass(step, now)
+            self._pass(step)
             window = self._window()
             window.steps.add(step)
             slot = window.main
         self.latest = max(self.latest, step)
-        self._put(slot, snapshot, step)
+        self._put(slot, snapshot, step, now)
 
-    def flush(self, step: int, now: float) -> None:
+    def flush(self, step: int) -> None:
         """Close the window that ends at `step`, and promise nothing more through it."""
         if self.every is None:
-            self._flush_all(step, now)
+            self._flush_all(step)
             return
         at = first_step(self.watermark)
         window = self._open
         if step < at:
             if window is not None and not window.steps:
-                self._close_late(now)
+                self._close_late()
             return
         if window is not None:
-            self._close(label_of(min(self._grid_end(at), step)), now)
+            self._close(label_of(min(self._grid_end(at), step)))
         self.watermark = max(self.watermark, label_of(step) + 1)
         self._cut = step + 1
 
-    def end(self, parent: int, now: float) -> None:
+    def end(self, parent: int) -> None:
         """Close what is open, at the end of its grid, and promise nothing more at all.
 
         Args:
             parent: the latest step of the parent, -1 for none: where a child without a grid ends.
-            now: the rank's clock.
         """
         if self._open is not None:
             at = first_step(self.watermark)
             if self.every is not None:
-                self._close(label_of(self._grid_end(at)), now)
+                self._close(label_of(self._grid_end(at)))
             else:
-                self._flush_all(parent if parent >= 0 else max(self.latest, at), now)
+                self._flush_all(parent if parent >= 0 else max(self.latest, at))
         self.watermark = NEVER
 
     def promise(self, step: int) -> None:
@@ -273,19 +284,35 @@ class Stream:
         return closed
 
     def _seal(self, windows: list[Window]) -> None:
-        """Fold what the windows hold, and set the fields that a rank adds at their end."""
+        """Fold what the windows hold, and set what a rank adds at their end."""
         table = self.table
-        fold([slot for window in windows for slot in window.slots()], table)
+        slots = [slot for window in windows for slot in window.slots()]
+        fold(slots, table)
+        self._add_at_rank(slots)
         timed = [key for key in table if key.reduction.at_close is not None]
         for window in windows:
             if not timed or window.main.lanes is None:
                 continue
-            lanes = window.main.lanes.grown(*table.extent())
+            lanes = window.main.lanes.grown(table.extent())
             window.main.lanes = lanes
             for key in timed:
                 assert key.reduction.at_close is not None
                 fields = slice(key.field, key.field + key.reduction.maxes)
                 lanes.maxes[fields] = key.reduction.at_close(_Closing(window, key))
+
+    def _add_at_rank(self, slots: list[Slot]) -> None:
+        """Add what is told apart by rank."""
+        apart = [key for key in self.table if key.reduction.at_rank is not None]
+        for lanes in filter(None, (slot.lanes for slot in slots if apart)):
+            added: dict[int, dict[int, int]] = {}
+            for key in apart:
+                if key.index >= len(lanes.counters):
+                    continue
+                assert key.reduction.at_rank is not None
+                fields = lanes.maxes[key.field : key.field + key.reduction.maxes].tolist()
+                for tally, bucket, count in key.reduction.at_rank(fields, self._rank):
+                    added.setdefault(key.tally + tally, {})[bucket] = count
+            lanes.tallies = summed((lanes.tallies, Tallies.of(added)))
 
     # --- windows on a grid ---
 
@@ -299,22 +326,22 @@ class Stream:
         assert self.every is not None
         return step < max(self._grid_end(at) - self.every + 1, self._cut)
 
-    def _pass(self, step: int, now: float) -> None:
+    def _pass(self, step: int) -> None:
         """Close the open window if `step` lies beyond it; raise the watermark."""
         at = first_step(self.watermark)
         if step > self._grid_end(at) and self._open is not None:
-            self._close(label_of(self._grid_end(at)), now)
+            self._close(label_of(self._grid_end(at)))
         self.watermark = max(self.watermark, mark_of(step))
 
     def _grid_end(self, step: int) -> int:
         assert self.every is not None
         return (step // self.every + 1) * self.every - 1
 
-    def _close_late(self, now: float) -> None:
+    def _close_late(self) -> None:
         """Close a window that holds late steps only, at the watermark."""
         label = self.watermark
         if label != label_of(first_step(label)):  # else it waits for that window
-            self._close(label, now)
+            self._close(label)
             self.watermark = label + 1
 
     # --- one window until a flush ---
@@ -330,22 +357,22 @@ class Stream:
         else:
             window.steps.add(step)
             self.latest = max(self.latest, step)
-        self._put(window.main, snapshot, -1 if step is None else step)
+        self._put(window.main, snapshot, -1 if step is None else step, now)
 
-    def _flush_all(self, step: int, now: float) -> None:
+    def _flush_all(self, step: int) -> None:
         window = self._open
         label = label_of(step)
         if window is None:
             self.watermark = max(self.watermark, label + 1)
         elif label >= self.watermark:
             self._name_steps(window, step)
-            self._close(label, now)
+            self._close(label)
             self.watermark = label + 1
         else:
-            late = Window(window.began, late={step: window.main}, steps=Steps())
+            late = Window(window.began, late={step: window.main}, used=window.used)
             self._open = late
             label = self.watermark
-            self._close(label, now)
+            self._close(label)
             self.watermark = label + 1
 
     @staticmethod
@@ -360,7 +387,8 @@ class Stream:
             self._open = Window(self._ended)
         return self._open
 
-    def _put(self, slot: Slot, snapshot: Snapshot, step: int) -> None:
+    def _put(self, slot: Slot, snapshot: Snapshot, step: int, now: float) -> None:
+        self._window().used = now
         slot.pending.append((snapshot, step))
         if snapshot.sizes is not None:
             slot.waiting += sum(map(sum, snapshot.sizes)) // _ELEMENTS
@@ -368,12 +396,13 @@ class Stream:
         if slot.waiting >= FOLD_AT:
             fold([slot], self.table)
 
-    def _close(self, label: int, now: float) -> None:
+    def _close(self, label: int) -> None:
         window = self._open
         assert window is not None
         assert label > self._last_label
-        window.seconds = now - window.began
-        self._ended = now
+        end = max(window.began, window.used)
+        window.seconds = end - window.began
+        self._ended = end
         self._open = None
         self._last_label = label
         self._closed[label] = window
@@ -388,3 +417,14 @@ def limb_range(windows: Iterable[Window]) -> tuple[int, int]:
             if lanes is not None and lanes.sums.digits.size:
                 lo, hi = min(lo, lanes.sums.lo), max(hi, lanes.sums.hi)
     return lo, hi
+
+
+def tally_spans(windows: Iterable[Window]) -> dict[int, BucketRange]:
+    """For each tally that these windows use the span of its buckets."""
+    found: dict[int, BucketRange] = {}
+    for window in windows:
+        for slot in window.slots():
+            if slot.lanes is not None and slot.lanes.tallies:
+                for tally, span in slot.lanes.tallies.spans():
+                    found[tally] = found.get(tally, span).union(span)
+    return found

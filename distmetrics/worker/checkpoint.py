@@ -16,13 +16,15 @@ from distmetrics import exact
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.round import AllGather, AllReduce, Offer, Offered, merge_lanes
-from distmetrics.exchange.schema import COLLECTIVE, Schema, declare
+from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema, declare
+from distmetrics.exchange.spans import told_spans, united
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Results, row_states
 from distmetrics.reductions import Counter, State
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.lanes import Lanes, Slot
 from distmetrics.window.stream import Steps, Window, limb_range, union
+from distmetrics.window.tallies import Tallies
 
 VERSION = 1
 STATE = f"{COLLECTIVE}state"
@@ -48,11 +50,17 @@ def capture(
     Ranks: all, when every closed window has been reduced.
     Collective: 1 all-gather, 2 all-reduces and at most another all-gather.
     """
-    mine = {name: _told(offered, opens.get(name)) for name, offered in offer.streams.items()}
+    mine = {
+        name: _told(offered, opens.get(name), schema.get(name))
+        for name, offered in offer.streams.items()
+    }
     said = {"limbs": limb_range(opens.values()), "streams": mine}
-    told = yield AllGather(json.dumps(said).encode())
+    nothing = {"limbs": limb_range(()), "streams": {}}
+    told = yield AllGather(json.dumps(said).encode(), json.dumps(nothing).encode())
     peers = [json.loads(part) for part in told]
     limbs = (min(p["limbs"][0] for p in peers), max(p["limbs"][1] for p in peers))
+    if limbs[0] >= limbs[1]:
+        limbs = (0, 0)  # nothing open has a sum
     real = [stream for stream in schema if not stream.name.startswith(COLLECTIVE)]
     messages = []
     for stream in real:
@@ -62,7 +70,9 @@ def capture(
         own = offer.streams.get(stream.name)
         table = KeyTable() if own is None else own.table
         windows = {} if window is None else {0: window}
-        messages.append(Message(stream, [Agreed(stream, 0, late)], windows, table, limbs, topology))
+        spans = united(stream, (), [part["spans"] for part in of])
+        agreed = [Agreed(stream, 0, late)]
+        messages.append(Message(stream, agreed, windows, table, limbs, spans, topology))
     yield from merge_lanes(messages, topology)
     captured = {}
     for stream, message in zip(real, messages, strict=True):
@@ -80,9 +90,12 @@ def capture(
     return {"version": VERSION, "streams": captured}
 
 
-def _told(stream: Offered, window: Window | None) -> dict[str, Any]:
+def _told(stream: Offered, window: Window | None, agreed: StreamSchema | None) -> dict[str, Any]:
     """What a rank says of a stream."""
+    keys = () if window is None or agreed is None else agreed.table
+    windows = () if window is None else (window,)
     return {
+        "spans": told_spans([key.name for key in keys], windows, stream.table),
         "watermark": stream.watermark,
         "latest": stream.latest,
         "late": [] if window is None else sorted(window.late),
@@ -100,7 +113,8 @@ def _plain(row: Row) -> dict[str, Any]:
         "keys": {
             key.name: {"declaration": declare(key), "state": state.to_plain()}
             for key, state in zip(keys, row_states(row), strict=True)
-            if row.counters[key.index].any()
+            # what is told apart by rank means nothing where the ranks may be others
+            if row.counters[key.index].any() and key.reduction.at_rank is None
         },
     }
 
@@ -128,7 +142,9 @@ def restored_window(
     """
     if not saved["open"] and not saved["steps"]:
         return None
-    window = Window(now - saved["seconds"], steps=Steps(saved["steps"]), unnamed=saved["unnamed"])
+    window = Window(
+        now - saved["seconds"], steps=Steps(saved["steps"]), unnamed=saved["unnamed"], used=now
+    )
     for part in saved["open"]:
         lanes = _lanes(part["keys"], table, topology)
         if part["late"] is None:
@@ -139,7 +155,8 @@ def restored_window(
 
 
 def _lanes(keys: Mapping[str, Any], table: KeyTable, topology: Topology) -> Lanes:
-    lanes = Lanes.empty(table.rows, len(table), table.fields)
+    lanes = Lanes.empty(table.extent())
+    tallies: dict[int, dict[int, int]] = {}
     units = [0] * table.rows
     states = {name: State.from_plain(entry["state"]) for name, entry in keys.items()}
     lo = min((state.lo for state in states.values() if state.units), default=exact.UNIT_LIMB)
@@ -152,8 +169,10 @@ def _lanes(keys: Mapping[str, Any], table: KeyTable, topology: Topology) -> Lane
             units[key.row + offset] = unit << 32 * (state.lo - lo)
         lanes.counters[key.index] = state.counters
         lanes.counters[key.index, Counter.REPLICA] = 0
+        tallies |= {key.tally + i: counts for i, counts in enumerate(state.tallies)}
         lanes.maxes[key.field : key.field + len(state.maxes)] = np.array(state.maxes, np.int64)
     lanes.sums = exact.from_units(units, lo)
+    lanes.tallies = Tallies.of(tallies)
     return lanes
 
 

@@ -10,95 +10,26 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.round import Offer, Offered, Outcome
-from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
-from distmetrics.exchange.topology import Topology
-from distmetrics.snapshot import Snapshot
+from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema, prefix_of
 from distmetrics.snapshot.staging import arrived, land
-from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
 from distmetrics.worker.checkpoint import restored_window
+from distmetrics.worker.contributions import Contributions
+from distmetrics.worker.events import Event, Flushed, Logged, Opened, Restored, Ticket
+from distmetrics.worker.spool import Declared, Spool
 
 _LOG = logging.getLogger("distmetrics")
 BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
-class Opened(NamedTuple):
-    """A logger or child was made."""
-
-    stream: str
-    every: int | None
-    table: KeyTable
-    now: float
-
-
-class Logged(NamedTuple):
-    """Values were logged; without a snapshot a promise of nothing more below the step."""
-
-    stream: str
-    step: int | None
-    snapshot: Snapshot | None
-    own_step: bool
-    now: float
-
-
-@dataclass
-class Ticket:
-    """Someone in the training thread waits for a stream to be reduced.
-
-    Attributes:
-        stream: its name.
-        absent: the ranks that do not wait for it yet, and their last steps.
-        values: the values of the stream's last row, once it is reduced.
-        reached: the watermark of the stream then, the same on every rank.
-        error: why it will not be.
-        taken: `values` or `error` are on their way.
-        withdrawn: nobody waits any more.
-        done: set when `values` or `error` is there.
-    """
-
-    stream: str
-    absent: dict[int, int] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
-    reached: int = 0
-    error: Exception | None = None
-    taken: bool = False
-    withdrawn: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-class Flushed(NamedTuple):
-    """A flush through a step, and who waits for it."""
-
-    stream: str
-    step: int
-    now: float
-    ticket: Ticket | None
-
-
-class Restored(NamedTuple):
-    """A stream goes on where a checkpoint was taken."""
-
-    stream: str
-    saved: Mapping[str, Any]
-    topology: Topology
-    now: float
-
-
-class Ended(NamedTuple):
-    """The logger was closed."""
-
-    now: float
-
-
-Event = Opened | Logged | Flushed | Restored | Ended
+NONE: Mapping[str, Any] = {}
 _Places = dict[str, dict[int, Place]]
 
 
@@ -127,22 +58,36 @@ class Streams:
     Args:
         journal: the rank's spool; None for a logger that keeps none.
         tell: receives what a user should know.
+        rank: this rank.
+        contributions: records what every call said; None for a logger that does not.
+
+    Attributes:
+        spooled_step: the step through which all is on disk.
+        lost: closed windows that the disk did not give back.
     """
 
     def __init__(
-        self, journal: Journal | None = None, tell: Callable[[str], object] = _LOG.warning
+        self,
+        journal: Journal | None = None,
+        tell: Callable[[str], object] = _LOG.warning,
+        rank: int = 0,
+        contributions: Contributions | None = None,
     ) -> None:
+        self._rank = rank
         self.events: deque[Event] = deque()
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
-        self._journal = journal
+        self.lost = 0
+        self._spooled = None if journal is None else Spool(journal, tell)
         self._tell = tell
+        self._contributions = contributions
+        self._totals: dict[str, Mapping[str, Any]] = {}
+        self._given_up = False
         self._streams: dict[str, Stream] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._agreed: dict[str, StreamSchema] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
-        self._flushed = 0.0
         self._used = 0.0
         self._closed = False
         self._errors: list[InvalidValue] = []
@@ -156,20 +101,30 @@ class Streams:
 
     def push(self, event: Event) -> None:
         """Append what the training thread did; never waits for another rank or for I/O."""
+        if self._given_up and self._spooled is None:
+            return
         self.events.append(event)
         if len(self.events) > BACKLOG:
             with self._consuming:
                 self._consume_events(wait=False)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Wait no longer; False where the values are on their way."""
+        """Wait no longer; False while a round is under way that may still bring the values.
+
+        The other ranks have been told in that round that this one waits: only when it is over
+        without them can they no longer take this call for one that is still waiting.
+        """
         with self._consuming:
-            if ticket.taken:
-                return False
             ticket.withdrawn = True
+            if ticket.taken or ticket in self._offered:
+                return False
             if ticket in self.waiting:
                 self.waiting.remove(ticket)
             return True
+
+    def begin_with(self, name: str, totals: Mapping[str, Any]) -> None:
+        """The running totals, as plain values, with which this attempt begins a stream."""
+        self._totals[name] = totals
 
     # --- collecting ---
 
@@ -184,13 +139,19 @@ class Streams:
             self._consume_events(wait=True)
             closed = {name: stream.take_closed() for name, stream in self._streams.items()}
             view = self._look()
+            if offering:
+                self._offered = view.waiting
             # what a waiting rank does next must come after what the round raises
             self._held |= offering and bool(view.waiting)
+        if self._contributions is not None:
+            for name, windows in closed.items():
+                self._contributions.close(name, windows)
         places = self._spool(closed, view)
         with self._consuming:
             for name, windows in closed.items():
                 backlog = self._backlogs.setdefault(name, Backlog(name))
-                backlog.add(windows, places.get(name, {}))
+                if not self._given_up:
+                    backlog.add(windows, places.get(name, {}))
             self._view = view
         return view
 
@@ -213,33 +174,26 @@ class Streams:
             },
             {name: p for name, p in self._promised.items() if name not in self._streams},
             self._closed,
-            list(self.waiting),
+            [ticket for ticket in self.waiting if not ticket.withdrawn],
         )
 
     def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
         """Write closed windows and watermarks through to the spool before they are offered."""
-        if self._journal is None:
+        if self._spooled is None:
             return {}
-        places: _Places = {}
-        marks = {name: promise.watermark for name, promise in view.streams.items()}
-        try:
-            for name, windows in closed.items():
-                if name.startswith(COLLECTIVE):
-                    continue  # once this process has died, nobody waits for it
-                promise = view.streams[name]
-                self._journal.add_stream(name, promise.every, self._streams[name].table)
-                places[name] = self._journal.add(name, windows)
-            self._journal.mark(marks | dict(view.promised))
-        except OSError as error:
-            self._journal.close(committed=False)
-            self._journal = None
-            self._tell(
-                f"the spool cannot be written ({error.strerror or error}): closed windows are kept "
-                "in memory from now on, and are lost if this process dies before they are reduced"
+        # of a collective call nothing is kept: once this process has died, nobody waits for it
+        names = [name for name in view.streams if not name.startswith(COLLECTIVE)]
+        declared = {
+            name: Declared(
+                view.streams[name].every, self._streams[name].table, self._totals.get(name, NONE)
             )
-            return places
-        root = marks.get("", 0)
-        self.spooled_step = view.streams[""].latest if root >= NEVER else first_step(root) - 1
+            for name in names
+        }
+        marks = {name: view.streams[name].watermark for name in names} | view.promised
+        places, whole = self._spooled.write({name: closed[name] for name in names}, declared, marks)
+        if whole:
+            root = marks.get("", 0)
+            self.spooled_step = view.streams[""].latest if root >= NEVER else first_step(root) - 1
         return places
 
     # --- the worker's side ---
@@ -252,17 +206,27 @@ class Streams:
         """
         with self._collecting:  # the spooler stays away from the backlogs meanwhile
             view = self._collect(offering=True)
-            self._offered = view.waiting
             waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
             streams = {
                 name: self._called(name, promise, waiting.get(name))
                 if name.startswith(COLLECTIVE)
                 else self._offer(
-                    name, promise, promise.watermark, self._backlogs[name].next(self._journal)
+                    name, promise, promise.watermark, self._backlogs[name].next(self._spooled)
                 )
                 for name, promise in view.streams.items()
             }
+            self._note_losses()
         return Offer(streams, view.promised, view.closed, waiting, positions)
+
+    def _note_losses(self) -> None:
+        """Tell of windows that the disk did not give back."""
+        lost = sum(backlog.lost for backlog in self._backlogs.values())
+        if lost and not self.lost:
+            self._tell(
+                "closed windows of this rank cannot be read back from its spool: their part is "
+                "missing from the records; they are counted in stats()"
+            )
+        self.lost = lost
 
     def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
         """What this rank brings to a collective call: the window of that call and no other.
@@ -300,9 +264,9 @@ class Streams:
                 stream = self._streams.get(name)
                 if stream is not None and stream.idle:
                     stream.watermark = max(stream.watermark, label)
-        if self._journal is not None and any(p >= 0 for p in outcome.positions.values()):
+        if self._spooled is not None and any(p >= 0 for p in outcome.positions.values()):
             with self._collecting:
-                self._journal.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
+                self._spooled.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
 
     def rewind(self, positions: Mapping[str, int]) -> None:
         """Offer again what rank 0 has not written: a round was broken off."""
@@ -318,13 +282,13 @@ class Streams:
     def open_windows(self) -> dict[str, Window]:
         """What is open, folded, as of the latest flush; it stays open."""
         with self._consuming:
-            found = {n: stream.folded(self._flushed) for n, stream in self._streams.items()}
+            found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
 
     @property
     def spooling(self) -> bool:
         """Whether closed windows are on disk."""
-        return self._journal is not None
+        return self._spooled is not None
 
     def take(self, arrived: Container[str]) -> list[Ticket]:
         """The calls that waited when the round began and for whose streams it was the last one."""
@@ -346,9 +310,25 @@ class Streams:
             self.waiting.remove(ticket)
         return tickets
 
+    def give_up(self) -> None:
+        """Nothing is reduced any more: closed windows are kept on disk only, if at all."""
+        with self._consuming:
+            self._given_up = True
+            self._backlogs.clear()
+
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
         return sum(len(backlog) for backlog in list(self._backlogs.values()))
+
+    @property
+    def kept(self) -> int:
+        """How many closed windows are not known to be written."""
+        return sum(backlog.kept for backlog in list(self._backlogs.values()))
+
+    def keys(self) -> list[str]:
+        """The keys of all streams, with their children's prefixes; for messages."""
+        names = [name for name in list(self._streams) if not name.startswith(COLLECTIVE)]
+        return [prefix_of(name) + key for name in names for key in self.keys_of(name)]
 
     def keys_of(self, name: str) -> list[str]:
         """Keys of a stream, for messages."""
@@ -358,10 +338,11 @@ class Streams:
     def close(self) -> None:
         """Close the spool; it is deleted where all its windows are known to be committed."""
         with self._collecting:
-            if self._journal is not None:
-                kept = sum(backlog.kept for backlog in self._backlogs.values())
-                self._journal.close(committed=self._closed and not kept and not self.events)
-                self._journal = None
+            if self._spooled is not None:
+                clean = self._closed and not self.kept and not self.events
+                self._spooled.close(committed=clean and not self._given_up)
+                self._spooled = None
+                self._given_up = True
 
     # --- events ---
 
@@ -384,25 +365,9 @@ class Streams:
 
     def _apply(self, event: Event) -> None:
         if isinstance(event, Logged):
-            stream = self._streams[event.stream]
-            if stream.every is None and stream.idle:
-                # an evaluation begins where the logger was last used, not at the previous one
-                stream.begin(self._used)
-            if stream.every is not None:
-                self._note_pace(stream, event.step, event.own_step)
-            stream.log(event.step, event.snapshot, event.now)
-            if not event.stream and event.step is not None:
-                self._reached = max(self._reached, event.step)
+            self._log(event)
         elif isinstance(event, Flushed):
-            stream, step = self._streams[event.stream], event.step
-            if stream.every is None:
-                self._note_pace(stream, step, own=False)
-            if event.stream.startswith(COLLECTIVE):
-                step = max(step, first_step(stream.watermark))  # calls come after each other
-            self._flushed = event.now
-            stream.flush(step, event.now)
-            if event.ticket is not None and not event.ticket.withdrawn:
-                self.waiting.append(event.ticket)
+            self._flush(event)
         elif isinstance(event, Restored):
             stream = self._streams[event.stream]
             saved = event.saved
@@ -413,12 +378,35 @@ class Streams:
         elif isinstance(event, Opened):
             promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(
-                event.stream, event.every, event.table, promised, event.now
+                event.stream, event.every, event.table, promised, event.now, self._rank
             )
         else:
             for stream in self._streams.values():
-                stream.end(self._reached if stream.name else -1, event.now)
+                stream.end(self._reached if stream.name else -1)
             self._closed = True
+
+    def _log(self, event: Logged) -> None:
+        stream = self._streams[event.stream]
+        if stream.every is not None:
+            self._note_pace(stream, event.step, event.own_step)
+        elif stream.idle:
+            # an evaluation begins where the logger was last used, not at the previous one
+            stream.begin(self._used)
+        stream.log(event.step, event.snapshot, event.now)
+        if self._contributions is not None and event.snapshot is not None:
+            self._contributions.add(event.stream, event.step, event.snapshot)
+        if not event.stream and event.step is not None:
+            self._reached = max(self._reached, event.step)
+
+    def _flush(self, event: Flushed) -> None:
+        stream, step = self._streams[event.stream], event.step
+        if stream.every is None:
+            self._note_pace(stream, step, own=False)
+        if event.stream.startswith(COLLECTIVE):
+            step = max(step, first_step(stream.watermark))  # calls come after each other
+        stream.flush(step)
+        if event.ticket is not None and not event.ticket.withdrawn:
+            self.waiting.append(event.ticket)
 
     def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
         """Learn from a call whether a child's steps are those of its parent."""

@@ -15,6 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from distmetrics.testing import run_ranks
+
 
 def free_port() -> int:
     """A port that nobody uses, below those that systems give to clients."""
@@ -41,6 +46,25 @@ def by_hand(world_size: int, port: int | None = None, **more: str) -> list[dict[
         }
         for rank in range(world_size)
     ]
+
+
+def run_together(
+    fn: Callable[..., Any], world_size: int, *args: Any, timeout: float = 60
+) -> list[Any]:
+    """`run_ranks`, in which no rank ends before all others have begun and ended.
+
+    A rank that leaves at once would break the connections that others are still making.
+    """
+
+    def together(*given: Any) -> Any:
+        group = dist.group.WORLD
+        assert group is not None
+        group.allreduce([torch.zeros(1)]).wait()
+        result = fn(*given)
+        group.allreduce([torch.zeros(1)]).wait()
+        return result
+
+    return run_ranks(together, world_size, *args, timeout=timeout)
 
 
 def fork(

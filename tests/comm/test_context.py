@@ -11,8 +11,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from distmetrics import comm
 from distmetrics.comm import CommContext, CommMode, ParallelMode
 from distmetrics.errors import InvalidType, InvalidValue, NotInitialized
-from distmetrics.testing import run_ranks
-from tests.comm.forks import by_hand, fork, free_port
+from tests.comm.forks import by_hand, fork, free_port, run_together
 
 DP, INTRA, INTER = CommMode.TRAIN_DATA_PARALLEL, CommMode.INTRA_NODE, CommMode.INTER_NODE
 
@@ -104,16 +103,21 @@ def test_ranks_choose_who_takes_part_within_and_across_nodes() -> None:
         own = {0: [0, 3, 4], 1: [1], 2: [2], 3: [0, 3, 4], 4: [0, 3, 4]}[comm.get_rank()]
         context.init_group(own, mode=INTRA)
         found.append(context.get_ranks_in_group(INTRA))
+        found.append((context.get_in_node_rank(INTRA), context.get_local_world_size(INTRA)))
+        context.init_group([0, 1, 3], DP)
+        if context.is_initialized(DP):
+            mine = (context.get_in_node_rank(DP), context.get_local_world_size(DP))
+            found.append((*mine, context.is_main_rank(DP), context.get_global_rank(DP)))
         context.init_group([1, 3, 4], mode=INTER)
         found.append(context.is_initialized(INTER) and context.get_ranks_in_group(INTER))
         return found
 
     assert fork(run, uneven()) == [
-        [[0, 4], [0, 3, 4], False],
-        [[1], [1], [1, 3]],
-        [False, [2], False],
-        [False, [0, 3, 4], [1, 3]],
-        [[0, 4], [0, 3, 4], [4]],
+        [[0, 4], [0, 3, 4], (0, 3), (0, 2, True, 0), False],
+        [[1], [1], (0, 1), (0, 1, False, 1), [1, 3]],
+        [False, [2], (0, 1), False],
+        [False, [0, 3, 4], (1, 3), (1, 2, False, 3), [1, 3]],
+        [[0, 4], [0, 3, 4], (2, 3), [4]],
     ]
 
 
@@ -133,7 +137,7 @@ def test_several_groups_of_a_mode_are_made_at_once_and_again() -> None:
         assert dist.is_initialized()
         return found
 
-    for rank, found in enumerate(run_ranks(run, 4)):
+    for rank, found in enumerate(run_together(run, 4)):
         across = [rank % 2, rank % 2 + 2]
         pair = [rank // 2 * 2, rank // 2 * 2 + 1]
         for ranks, each in zip((across, pair, across), found, strict=True):
@@ -182,7 +186,7 @@ def test_ranks_that_make_no_groups_are_the_same_error_on_all(
             context.init_group(ranks if comm.get_rank() == 0 else [], mode)
         return str(caught.value)
 
-    first, second = run_ranks(run, 2)
+    first, second = run_together(run, 2)
     assert first == second
 
 
@@ -213,7 +217,7 @@ def test_a_group_made_elsewhere_becomes_a_mode() -> None:
         assert comm.all_gather(1, group) == [1, 1]
         return found
 
-    assert run_ranks(run, 2) == [([0, 1], 1, 2, [1, 0]), ([0, 1], 0, 2, [1, 0])]
+    assert run_together(run, 2) == [([0, 1], 1, 2, [1, 0]), ([0, 1], 0, 2, [1, 0])]
 
 
 def test_what_is_no_group_with_this_rank_is_refused() -> None:
@@ -229,7 +233,7 @@ def test_what_is_no_group_with_this_rank_is_refused() -> None:
             CommContext().add_group(DP, group)
         return True
 
-    assert run_ranks(run, 2) == [True, True]
+    assert run_together(run, 2) == [True, True]
 
 
 def test_a_device_mesh_is_a_source_of_groups() -> None:
@@ -244,7 +248,7 @@ def test_a_device_mesh_is_a_source_of_groups() -> None:
             context.add_mesh(mesh, {DP: "pipe"})
         return made(context, DP), made(context, "WEIGHT_TRANSFER")
 
-    for rank, (data, tensor) in enumerate(run_ranks(run, 4)):
+    for rank, (data, tensor) in enumerate(run_together(run, 4)):
         across, pair = [rank % 2, rank % 2 + 2], [rank // 2 * 2, rank // 2 * 2 + 1]
         assert data == (across, rank // 2, 2, across)
         assert tensor == (pair, rank % 2, 2, pair)

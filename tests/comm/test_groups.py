@@ -16,8 +16,7 @@ from distmetrics import comm
 from distmetrics.comm import assembly, groups
 from distmetrics.comm.assembly import release
 from distmetrics.errors import InvalidValue, LaunchError, PeerLostError
-from distmetrics.testing import run_ranks
-from tests.comm.forks import by_hand, fork, free_port
+from tests.comm.forks import by_hand, fork, free_port, run_together
 
 
 def test_sub_groups_are_consecutive_and_orthogonal_ranks() -> None:
@@ -35,7 +34,7 @@ def test_sub_groups_are_consecutive_and_orthogonal_ranks() -> None:
             found.append((members, total.item(), source.item(), dist.get_rank(group)))
         return found
 
-    assert run_ranks(run, 4) == [
+    assert run_together(run, 4) == [
         [([0, 1], 1.0, 1.0, 0), ([0, 2], 2.0, 2.0, 0)],
         [([0, 1], 1.0, 1.0, 1), ([1, 3], 4.0, 3.0, 0)],
         [([2, 3], 5.0, 3.0, 0), ([0, 2], 2.0, 2.0, 1)],
@@ -51,7 +50,7 @@ def test_the_extremes_are_groups_too(size: int, sizes: tuple[int, int]) -> None:
         one, two = comm.create_sub_group(size)
         return comm.get_world_size(one), comm.get_world_size(two)
 
-    assert run_ranks(run, 2) == [sizes, sizes]
+    assert run_together(run, 2) == [sizes, sizes]
 
 
 def test_a_world_that_does_not_divide_is_a_value_error() -> None:
@@ -63,7 +62,7 @@ def test_a_world_that_does_not_divide_is_a_value_error() -> None:
         comm.synchronize()
         return str(e.value)
 
-    assert len(set(run_ranks(run, 3))) == 1
+    assert len(set(run_together(run, 3))) == 1
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -94,7 +93,7 @@ def test_both_sub_groups_are_on_the_backend_asked_for(monkeypatch: pytest.Monkey
         monkeypatch.setattr(groups, "make_groups", recorded)
         return [dist.get_backend(group) for group in comm.create_sub_group(2, "gloo")] + asked
 
-    assert run_ranks(run, 2) == [["gloo"] * 4] * 2
+    assert run_together(run, 2) == [["gloo"] * 4] * 2
 
 
 def test_nothing_is_printed_unless_logging_is_on(capfd: pytest.CaptureFixture[str]) -> None:
@@ -105,9 +104,9 @@ def test_nothing_is_printed_unless_logging_is_on(capfd: pytest.CaptureFixture[st
             logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
         comm.create_sub_group(2)
 
-    run_ranks(run, 2, False)
+    run_together(run, 2, False)
     assert capfd.readouterr() == ("", "")
-    run_ranks(run, 2, True)
+    run_together(run, 2, True)
     assert capfd.readouterr().err.count("sub-groups of 2 and 1 ranks") == 1
 
 
@@ -120,7 +119,7 @@ def test_a_group_that_does_not_add_up_is_found() -> None:
             groups.try_group(group, [0, 2], comm.get_rank())
         return str(caught.value)
 
-    assert "ranks [0, 2]" in run_ranks(run, 2)[0]
+    assert "ranks [0, 2]" in run_together(run, 2)[0]
 
 
 def test_nccl_groups_are_made_by_all_ranks_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +135,7 @@ def test_nccl_groups_are_made_by_all_ranks_in_one_order(monkeypatch: pytest.Monk
         return groups.make_groups([[3, 2], [0, 1]], 1, "nccl", timedelta(5)), made
 
     order = [([2, 3], "nccl", timedelta(5)), ([0, 1], "nccl", timedelta(5))]
-    assert run_ranks(run, 1) == [((0, 1), order)]
+    assert run_together(run, 1) == [((0, 1), order)]
 
 
 WORLDS = {"trainer": [0, 1], "engine": [2, 3]}
@@ -324,4 +323,4 @@ def test_a_bound_default_group_does_not_take_part_in_new_ones() -> None:
             inside = default.bound_device_id
         return inside, str(default.bound_device_id)
 
-    assert run_ranks(run, 1) == [(None, "cuda:0")]
+    assert run_together(run, 1) == [(None, "cuda:0")]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from distmetrics import comm
 from distmetrics.errors import InvalidType, InvalidValue, PeerLostError, PeerTimeoutError
-from distmetrics.testing import run_ranks, run_ranks_in_process
+from distmetrics.testing import run_ranks_in_process
+from tests.comm.forks import by_hand, fork, run_together
 
 
 @dataclass
@@ -33,7 +34,7 @@ def test_every_rank_gets_every_object_in_rank_order() -> None:
         return [comm.all_gather(mine) for _ in range(3)]
 
     expected = [None, "two", {"three": [3] * 10_000}]
-    assert run_ranks(run, 3) == [[expected] * 3] * 3
+    assert run_together(run, 3) == [[expected] * 3] * 3
 
 
 def test_only_the_destination_gets_the_objects() -> None:
@@ -44,7 +45,7 @@ def test_only_the_destination_gets_the_objects() -> None:
         rank = comm.get_rank()
         return [comm.gather(rank), comm.gather(rank, dst=2), comm.gather(rank, 1, pair)]
 
-    assert run_ranks(run, 3) == [
+    assert run_together(run, 3) == [
         [[0, 1, 2], [], []],
         [[], [], []],
         [[], [0, 1, 2], [1, 2]],
@@ -59,7 +60,7 @@ def test_a_destination_outside_the_group_is_the_same_error_on_all_ranks() -> Non
             comm.gather(1, dst=2)
         return str(caught.value)
 
-    first, second = run_ranks(run, 2)
+    first, second = run_together(run, 2)
     assert first == second
     with pytest.raises(InvalidValue, match="dst=1"):
         comm.gather(1, dst=1)
@@ -72,7 +73,7 @@ def test_gather_returns_exactly_what_ranks_gave() -> None:
         mine = [[0, 1, 2, 3, 4], [5, 6, 7]][comm.get_rank()]
         return [comm.gather_objects(mine) for _ in range(3)]
 
-    assert run_ranks(run, 2) == [[list(range(8))] * 3] * 2
+    assert run_together(run, 2) == [[list(range(8))] * 3] * 2
 
 
 def test_lists_may_be_empty_on_some_or_all_ranks() -> None:
@@ -81,7 +82,7 @@ def test_lists_may_be_empty_on_some_or_all_ranks() -> None:
     def run() -> list[list[Any]]:
         return [comm.gather_objects([[], ["a"]][comm.get_rank()]), comm.gather_objects([])]
 
-    assert run_ranks(run, 2) == [[["a"], []]] * 2
+    assert run_together(run, 2) == [[["a"], []]] * 2
 
 
 @pytest.mark.parametrize("items", ["text", 3, {"a": 1}, None])
@@ -105,7 +106,7 @@ def test_tensors_inside_objects_arrive_on_the_cpu_and_detached() -> None:
             assert all(t.grad_fn is None for t in tensors)
         return [each["x"].tolist() for each in found] + [found[1]["deep"][0].tensors[0].tolist()]
 
-    assert run_ranks(run, 2) == [[[2.0, 0.0], [2.0, 2.0], [2.0]]] * 2
+    assert run_together(run, 2) == [[[2.0, 0.0], [2.0, 2.0], [2.0]]] * 2
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_an_object_that_cannot_be_pickled_is_the_same_error_on_all_ranks() -> No
             comm.gather(mine)
         return str(caught.value), comm.all_gather(comm.get_rank())
 
-    results = run_ranks(run, 3)
+    results = run_together(run, 3)
     assert results == [results[0]] * 3
     assert results[0][1] == [0, 1, 2]
 
@@ -172,7 +173,7 @@ def test_absent_ranks_are_named_and_the_group_survives() -> None:
             dist.distributed_c10d._get_default_store().set("gave up", "")
         return str(caught.value), caught.value.ranks, comm.all_gather(comm.get_rank(), timeout=20)
 
-    for text, ranks, after in run_ranks(run, 3):
+    for text, ranks, after in run_together(run, 3):
         assert "all_gather" in text
         assert "rank 1 of 3 did not arrive" in text
         assert ranks == (1,)
@@ -191,7 +192,7 @@ def test_a_late_rank_within_the_time_out_is_waited_for() -> None:
         comm.synchronize()
         return found, store.num_keys() - before
 
-    for found, keys in run_ranks(run, 2):
+    for found, keys in run_together(run, 2):
         assert found == [[0, 1]] * 20
         assert keys < 20
 
@@ -205,7 +206,6 @@ def test_a_timeout_is_seconds_above_0(timeout: float) -> None:
 
 def test_a_rank_that_dies_is_a_lost_peer() -> None:
     """Within a second, not after a time-out."""
-    from tests.comm.forks import by_hand, fork
 
     def run() -> str:
         import os
@@ -231,7 +231,7 @@ def test_a_shared_seed_is_the_same_on_all_ranks_and_repeatable() -> None:
         torch.manual_seed(0)
         return first, second, comm.shared_random_seed()
 
-    results = run_ranks(run, 3)
+    results = run_together(run, 3)
     assert len(set(results)) == 1
     first, second, again = results[0]
     assert first == again != second

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from distmetrics import comm
 from distmetrics.comm import collect
 from distmetrics.errors import InvalidType, InvalidValue
-from distmetrics.testing import run_ranks, run_ranks_in_process
+from distmetrics.testing import run_ranks_in_process
+from tests.comm.forks import run_together
 
 
 def test_tensors_of_different_length_are_gathered_as_they_are() -> None:
@@ -27,7 +28,7 @@ def test_tensors_of_different_length_are_gathered_as_they_are() -> None:
         return [tuple(each.shape) for each in found], torch.cat(found).tolist()
 
     expected = [[0.0] * 3, [0.0] * 3, [2.0] * 3]
-    assert run_ranks(run, 3) == [([(2, 3), (0, 3), (1, 3)], expected)] * 3
+    assert run_together(run, 3) == [([(2, 3), (0, 3), (1, 3)], expected)] * 3
 
 
 def test_empty_tensors_are_a_normal_case_and_keep_their_dtype() -> None:
@@ -40,7 +41,7 @@ def test_empty_tensors_are_a_normal_case_and_keep_their_dtype() -> None:
         return [(each.tolist(), str(each.dtype)) for each in found]
 
     kind = "torch.int64"
-    assert run_ranks(run, 2) == [[([], kind), ([1, 2, 3], kind), ([], kind), ([], kind)]] * 2
+    assert run_together(run, 2) == [[([], kind), ([1, 2, 3], kind), ([], kind), ([], kind)]] * 2
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_what_does_not_fit_together_is_the_same_error_on_all_ranks(
         assert len(comm.gather_ragged(torch.zeros(1))) == 2
         return str(caught.value)
 
-    first, second = run_ranks(run, 2)
+    first, second = run_together(run, 2)
     assert first == second
 
 
@@ -88,7 +89,7 @@ def test_the_error_names_which_rank_has_what() -> None:
 
     assert (
         "float32 with 1 dimensions on ranks 0 and 2; int64 with 1 dimensions on rank 1"
-        in (run_ranks(run, 3)[0])
+        in (run_together(run, 3)[0])
     )
 
 
@@ -100,7 +101,7 @@ def test_only_the_destination_receives_and_outsiders_do_nothing() -> None:
         tensor = torch.full((comm.get_rank(),), 1.0)
         return [len(each) for each in comm.gather_ragged(tensor, pair, dst=1)]
 
-    assert run_ranks(run, 3) == [[], [], [1, 2]]
+    assert run_together(run, 3) == [[], [], [1, 2]]
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.complex64, torch.uint8])
@@ -125,12 +126,12 @@ def test_lists_of_token_ids_come_back_as_they_were() -> None:
     def run() -> list[list[int]]:
         return comm.all_gather_token_ids(mine[comm.get_rank()])
 
-    assert run_ranks(run, 3) == [mine[0] + mine[1] + mine[2]] * 3
+    assert run_together(run, 3) == [mine[0] + mine[1] + mine[2]] * 3
 
 
 def test_all_ranks_without_sequences_give_an_empty_list() -> None:
     """Nothing is padded."""
-    assert run_ranks(lambda: comm.all_gather_token_ids([]), 2) == [[], []]
+    assert run_together(lambda: comm.all_gather_token_ids([]), 2) == [[], []]
     assert comm.all_gather_token_ids([]) == []
     assert comm.all_gather_token_ids([[]]) == [[]]
 
@@ -175,7 +176,7 @@ def test_one_ranks_bad_tokens_are_everyones_error() -> None:
             comm.all_gather_token_ids(seqs)
         return str(caught.value)
 
-    first, second = run_ranks(run, 2)
+    first, second = run_together(run, 2)
     assert first == second
     assert "on rank 0 of the group: sequence 0" in first
 
@@ -198,7 +199,7 @@ def test_the_number_of_collectives_does_not_depend_on_the_sizes(
         comm.all_gather_token_ids([[1, 2]] * sizes[comm.get_rank()])
         return len(counts)
 
-    assert run_ranks(run, 2) == [2 if any(sizes) else 1] * 2
+    assert run_together(run, 2) == [2 if any(sizes) else 1] * 2
 
 
 _tokens = st.integers(-(2**63), 2**63 - 1)
@@ -241,4 +242,4 @@ def test_existing_names_do_the_same() -> None:
         ]
 
     prompts = [{"prompt": 0}, {"prompt": 1}]
-    assert run_ranks(run, 3) == [[[[1]], prompts], [[[1]], prompts], [[], []]]
+    assert run_together(run, 3) == [[[[1]], prompts], [[[1]], prompts], [[], []]]

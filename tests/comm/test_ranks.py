@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 
 from distmetrics import comm
-from distmetrics.testing import run_ranks, run_ranks_in_process
-from tests.comm.forks import by_hand, fork
+from distmetrics.errors import NotInitialized
+from distmetrics.testing import run_ranks_in_process
+from tests.comm.forks import by_hand, fork, run_together
 
 
 def queries() -> tuple[Any, ...]:
@@ -35,7 +36,7 @@ def test_without_a_group_it_is_rank_0_of_1() -> None:
 
 def test_each_process_has_its_own_rank() -> None:
     """The group's numbers, and the launcher's place on the node."""
-    assert run_ranks(queries, 3) == [(rank, 3, rank, 3, rank == 0) for rank in range(3)]
+    assert run_together(queries, 3) == [(rank, 3, rank, 3, rank == 0) for rank in range(3)]
 
 
 def test_threads_as_ranks_have_their_own_numbers() -> None:
@@ -57,6 +58,19 @@ def test_threads_as_ranks_synchronize() -> None:
     assert run_ranks_in_process(rank, 4) == [4] * 4
 
 
+def test_threads_as_ranks_need_no_set_up() -> None:
+    """A training function that sets up and cleans up runs on them as it is."""
+
+    def run() -> tuple[str, int, int, int]:
+        env = comm.setup_distributed()
+        comm.cleanup_distributed()
+        with pytest.raises(NotInitialized, match="threads"):
+            comm.CommContext().init_distributed_env()
+        return env.launcher, env.rank, env.local_rank, comm.get_world_size()
+
+    assert run_ranks_in_process(run, 2) == [("in-process", rank, rank, 2) for rank in range(2)]
+
+
 def test_ranks_within_a_group_are_its_own() -> None:
     """And -1 outside it, as in PyTorch."""
 
@@ -64,7 +78,7 @@ def test_ranks_within_a_group_are_its_own() -> None:
         group = dist.new_group([1, 2])
         return comm.get_rank(group), comm.get_world_size(group)
 
-    assert run_ranks(run, 3) == [(-1, -1), (0, 2), (1, 2)]
+    assert run_together(run, 3) == [(-1, -1), (0, 2), (1, 2)]
 
 
 def test_the_cpu_side_of_a_gloo_group_is_the_group() -> None:
@@ -73,7 +87,7 @@ def test_the_cpu_side_of_a_gloo_group_is_the_group() -> None:
     def run() -> bool:
         return comm.cpu_group() is dist.group.WORLD
 
-    assert run_ranks(run, 2) == [True, True]
+    assert run_together(run, 2) == [True, True]
 
 
 def test_a_group_without_cpu_backend_gets_a_gloo_twin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +105,7 @@ def test_a_group_without_cpu_backend_gets_a_gloo_twin(monkeypatch: pytest.Monkey
             dist.broadcast(total.fill_(comm.get_rank()), src=2, group=comm.cpu_group(pair))
         return [*found, total.item()]
 
-    assert run_ranks(run, 3) == [
+    assert run_together(run, 3) == [
         [[0, 1, 2], [0, 2], 2.0],
         [[0, 1, 2], [], 1.0],
         [[0, 1, 2], [0, 2], 2.0],
@@ -114,7 +128,7 @@ def test_a_barrier_on_nccl_names_its_device(monkeypatch: pytest.MonkeyPatch) -> 
         comm.synchronize()
         return given
 
-    assert run_ranks(run, 2) == [[[5]], [[5]]]
+    assert run_together(run, 2) == [[[5]], [[5]]]
 
 
 def test_a_lone_rank_of_a_group_waits_for_nobody() -> None:

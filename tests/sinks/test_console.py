@@ -23,6 +23,7 @@ from distmetrics.testing import run_ranks
 def record(
     step: int, values: dict[str, Value], at: float = 0.0, logger: str | None = None
 ) -> Record:
+    """A record of one step."""
     return Record(step, step, step, at, values, logger=logger)
 
 

@@ -89,7 +89,12 @@ def test_equal_names_are_numbered() -> None:
     ("specs", "folder", "error", "says"),
     [
         (["tensorbord"], WITH_FOLDER, ValueError, "did you mean 'tensorboard'"),
-        (["xyz"], WITH_FOLDER, ValueError, "'jsonl', 'memory', 'tensorboard', 'wandb'"),
+        (
+            ["xyz"],
+            WITH_FOLDER,
+            ValueError,
+            "'jsonl', 'memory', 'mlflow', 'prometheus', 'tensorboard', 'wandb'",
+        ),
         (["wandb", "wandb"], WITH_FOLDER, ValueError, "'wandb' is given twice"),
         (["tensorboard"], None, ValueError, "run_dir"),
         ([WandbSink()], None, ValueError, "run_dir"),

@@ -34,6 +34,7 @@ class WandbLog:
     rows: list[dict[str, Any]] = field(default_factory=list)
     step_metrics: dict[str, str] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
+    rules: dict[str, set[str]] = field(default_factory=dict)
     exit_code: int | None = None
 
 
@@ -46,10 +47,14 @@ def read_wandb(path: Path) -> WandbLog:
         if kind == "run":
             log.run_id, log.name = entry.run.run_id, entry.run.display_name
             log.config |= _values(entry.run.config.update)
+        elif kind == "config":
+            log.config |= _values(entry.config.update)
         elif kind == "history":
             log.rows.append(_values(entry.history.item))
         elif kind == "metric":
             metric = entry.metric
+            rules = {rule.name for rule, given in metric.summary.ListFields() if given}
+            log.rules[metric.name or metric.glob_name] = rules
             if metric.options.hidden:
                 log.hidden.add(metric.name)
             if metric.step_metric:

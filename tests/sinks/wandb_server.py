@@ -16,13 +16,14 @@ _EMPTY = ("history", "events", "historyTail", "eventsTail")
 
 
 class WandbServer(ThreadingHTTPServer):
-    """Keeps the rows of history that runs send, in `rows`."""
+    """Keeps the rows of history that runs send, in `rows`, and saved views, in `views`."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.rows: list[dict[str, Any]] = []
+        self.views: list[dict[str, Any]] = []
 
     @property
     def url(self) -> str:
@@ -60,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         answer: dict[str, Any] = {}
         if self.path.startswith("/graphql"):
-            answer = {"data": _graphql(json.loads(body), self.server.url)}
+            answer = {"data": _graphql(json.loads(body), self.server)}
         elif self.path.endswith("/file_stream"):
             stream = json.loads(body).get("files", {}).get("wandb-history.jsonl", {})
             self.server.rows += [json.loads(line) for line in stream.get("content", [])]
@@ -74,7 +75,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = answer  # noqa: N815 - the names that http.server calls
 
 
-def _graphql(request: dict[str, Any], url: str) -> dict[str, Any]:
+def _graphql(request: dict[str, Any], server: WandbServer) -> dict[str, Any]:
+    url = server.url
     found = re.search(r"(?:query|mutation)\s+(\w+)", request["query"])
     name = request.get("operationName") or (found[1] if found else "")
     if name == "Viewer":
@@ -90,6 +92,9 @@ def _graphql(request: dict[str, Any], url: str) -> dict[str, Any]:
         names = request["variables"].get("files", [])
         files = [{"name": file, "uploadUrl": f"{url}/files/{file}"} for file in names]
         return {"createRunFiles": {"runID": "UnVuOjE=", "uploadHeaders": [], "files": files}}
+    if name == "UpsertView2":
+        server.views.append(request["variables"])
+        return {"upsertView": {"view": {"id": "Vmlldw==", "name": "view1"}, "inserted": True}}
     if name == "ServerFeaturesQuery":
         return {"serverInfo": {"features": []}}
     return {}

@@ -33,9 +33,8 @@ class Taker:
         self.snapshotter = Snapshotter(
             Registry() if registry is None else registry,
             prefix,
-            lenient,
+            (lambda key, error: self.reports.append((key, error))) if lenient else None,
             self.notes.append,
-            lambda key, error: self.reports.append((key, error)),
         )
 
     def take(self, outputs: Any, weight: Any = None) -> Snapshot | None:
@@ -56,7 +55,7 @@ class Taker:
         fold([slot], table)
         if slot.lanes is None:
             return {}
-        lanes = slot.lanes.grown(table.rows, len(table), table.fields)
+        lanes = slot.lanes.grown(table.extent())
         units = exact.decode(lanes.sums.digits, lanes.sums.lo)
         scaled = [unit << 32 * lanes.sums.lo for unit in units]
         return {

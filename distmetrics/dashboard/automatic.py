@@ -1,0 +1,67 @@
+"""The dashboard a registry makes by itself: a section for each group, a chart for each name."""
+
+from __future__ import annotations
+
+from distmetrics.dashboard.patterns import matcher
+from distmetrics.dashboard.subject import Subject
+from distmetrics.dashboard.template import Chart, Section, Template
+
+NAME = "registry"
+"""What the automatic template is called among the templates."""
+
+_REST = "other"
+_NONFINITE = "*/nonfinite"
+
+
+def automatic_template(subject: Subject) -> Template:
+    """A template for a subject: its groups in order, and every name with those of its children.
+
+    A name whose curves begin with a child's name (``val/loss``) is drawn with the name itself.
+    What one declaration makes for each rank, or as quantiles, is one chart.
+
+    Example:
+        >>> from distmetrics.sinks.described import Description
+        >>> quality = Description("average", group="quality")
+        >>> subject = Subject("run", {"loss": quality, "val/loss": quality, "n": Description()})
+        >>> for section in automatic_template(subject).sections:
+        ...     print(section.title, [chart.title for chart in section.charts])
+        quality ['loss']
+        other ['n']
+    """
+    groups: dict[str, dict[str, list[str]]] = {}
+    nonfinite = False
+    names = {**subject.keys, **subject.patterns}
+    for key, description in names.items():
+        if matcher(_NONFINITE)(key):
+            nonfinite = True
+            continue
+        group = groups.setdefault(description.group or _REST, {})
+        pattern = key if key in subject.patterns else _literal(key)
+        group.setdefault(_title(key, names), []).append(pattern)
+    ordered = sorted(groups, key=lambda group: group == _REST)
+    sections = [
+        Section(
+            group,
+            tuple(Chart(title, tuple(keys)) for title, keys in groups[group].items()),
+        )
+        for group in ordered
+    ]
+    if nonfinite:
+        chart = Chart("non-finite values", (_NONFINITE,), draw="points")
+        sections.append(Section("non-finite", (chart,)))
+    return Template("Metrics", tuple(sections), name=NAME)
+
+
+def _title(key: str, names: object) -> str:
+    """The name that a key is drawn under: without the child's prefix, or the part of a rank."""
+    assert isinstance(names, dict)
+    head, slash, _ = key.rpartition("/")
+    if slash and names[key].kind in ("per_rank", "quantiles"):
+        return _title(head, names) if head in names else head
+    _, slash, bare = key.partition("/")
+    return bare if slash and bare in names else key
+
+
+def _literal(key: str) -> str:
+    """The key as a pattern that matches it alone."""
+    return "/" + "".join(f"[{char}]" if char in "*?[" else char for char in key)
