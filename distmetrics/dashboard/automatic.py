@@ -11,6 +11,7 @@ NAME = "registry"
 """What the automatic template is called among the templates."""
 
 _REST = "other"
+_RANK = "/argmax"
 _NONFINITE = "*/nonfinite"
 
 
@@ -44,7 +45,7 @@ def automatic_template(subject: Subject) -> Template:
     sections = [
         Section(
             group,
-            tuple(Chart(title, tuple(keys)) for title, keys in groups[group].items()),
+            tuple(_chart(title, keys) for title, keys in groups[group].items()),
         )
         for group in ordered
     ]
@@ -54,12 +55,16 @@ def automatic_template(subject: Subject) -> Template:
     return Template("Metrics", tuple(sections), name=NAME)
 
 
+def _chart(title: str, keys: list[str]) -> Chart:
+    return Chart(title, tuple(keys), draw="points" if title.endswith(_RANK) else "line")
+
+
 def _title(key: str, names: dict[str, Description]) -> str:
     """The name that a key is drawn under: without the child's prefix, or the part of a rank."""
     if names[key].kind == "histogram":
         return _title_of_base(key.rpartition("[")[0], names)
     head, slash, _ = key.rpartition("/")
-    if slash and names[key].kind in ("per_rank", "quantiles"):
+    if slash and names[key].kind in ("per_rank", "quantiles") and not key.endswith(_RANK):
         return _title_of_base(head, names)
     _, slash, bare = key.partition("/")
     return bare if slash and bare in names else key

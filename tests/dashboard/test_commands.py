@@ -154,5 +154,5 @@ def test_the_kinds_with_many_keys_are_a_chart_each(tmp_path: Path) -> None:
         for section in automatic_template(subject).sections
         for chart in section.charts
     }
-    assert charts == {"length": 7, "memory": 4, "wait": 2}
+    assert charts == {"length": 7, "memory": 3, "memory/argmax": 1, "wait": 2}
     assert not any(key.startswith("length") for key in without_bins(subject).keys)
