@@ -64,7 +64,7 @@ def window_bytes(values: int, steps: int) -> int:
     for step in range(steps):
         sample = torch.randn(values)
         stream.log(step, snapshotter.take(dict.fromkeys(kinds, sample)), 0.0)
-    window = stream.folded(0.0)
+    window = stream.folded()
     assert window is not None
     lanes = window.main.lanes
     assert lanes is not None
@@ -99,8 +99,8 @@ def main() -> None:
         worker = [w for w, _ in seconds]
         print(
             f"{VALUES} values, {name:9}: worker {1e3 * min(worker):6.2f} "
-            f"({1e3 * statistics.median(worker):.2f}), {min(worker) / unit:5.2f} times the scalars; "
-            f"training thread {1e3 * min(t for _, t in seconds):.2f}"
+            f"({1e3 * statistics.median(worker):.2f}), {min(worker) / unit:5.2f} times the "
+            f"scalars; training thread {1e3 * min(t for _, t in seconds):.2f}"
         )
     print("\nbytes of a window with one key each of average, std, maximum, histogram, quantiles")
     for values, steps in ((64, 1), (VALUES, 1), (VALUES, 30), (VALUES, 300)):

@@ -7,7 +7,10 @@ import fcntl
 import importlib.metadata
 import json
 import logging
+import os
 import platform
+import re
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -37,6 +40,7 @@ class RunDirectory:
 
     Attributes:
         attempt: 0, and one more with every resume.
+        run: the run's own name, the same in every attempt.
         sinks: what finds the sinks' own runs again, by the sink's name.
 
     Ranks: rank 0.
@@ -67,7 +71,13 @@ class RunDirectory:
             raise
         self._attempts: list[dict[str, Any]] = self._description.get("attempts", [])
         self.attempt = 1 + max((past["attempt"] for past in self._attempts), default=-1)
+        self.run = str(self._description.get("id") or uuid.uuid4().hex[:12])
         self.sinks: dict[str, Any] = self._description.get("sinks", {})
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What ``run.json`` says."""
+        return self._description
 
     def _check(self, held: list[str], resume: Resume) -> None:
         if held and resume is False:
@@ -89,13 +99,17 @@ class RunDirectory:
         every: int | None,
         mesh: Mapping[str, Any] | None,
     ) -> None:
-        """Write ``run.json``: what is needed to read the records. It holds no environment.
+        """Write ``run.json``: what is needed to read the records.
+
+        It holds no environment, and of `config` no passwords, keys or tokens.
 
         Raises:
             RunDirError: it cannot be written.
         """
-        self._attempts = [*self._attempts, {"attempt": self.attempt, "world_size": world_size}]
+        now = {"attempt": self.attempt, "world_size": world_size, "mesh": mesh}
+        self._attempts = [*self._attempts, now]
         self._description = {
+            "id": self.run,
             "world_size": world_size,
             "attempt": self.attempt,
             "attempts": self._attempts,
@@ -104,7 +118,7 @@ class RunDirectory:
             "registry": registry.declarations(),
             "default": registry.default,
             "strict": registry.strict,
-            "config": _plain(config),
+            "config": _plain(without_secrets(config)),
             "sinks": self.sinks,
             "versions": {
                 "distmetrics": importlib.metadata.version("distmetrics"),
@@ -188,6 +202,40 @@ def lock(path: Path) -> TextIO:
             "give every run a directory of its own"
         ) from error
     return file
+
+
+_SECRET = re.compile(
+    r"(?:^|[_\-.])(?:api[_\-]?key|secret(?:[_\-]?key)?|pass(?:word|wd|phrase)|credentials?"
+    r"|(?:access|auth|api|hf|bearer|refresh)[_\-]?token|private[_\-]?key)$",
+    re.IGNORECASE,
+)
+_SECRET_VARIABLE = re.compile(r"KEY$|TOKEN$|SECRET$|PASS(WORD|WD|PHRASE)?$|CREDENTIALS?$")
+_HIDDEN = "(hidden)"
+
+
+def without_secrets(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without passwords, keys and tokens, by their names or as the environment's.
+
+    Example:
+        >>> without_secrets({"num_tokens": 7, "wandb": {"api_key": "abc", "project": "p"}})
+        {'num_tokens': 7, 'wandb': {'api_key': '(hidden)', 'project': 'p'}}
+    """
+    known = {
+        value
+        for name, value in os.environ.items()
+        if len(value) >= 8 and _SECRET_VARIABLE.search(name)
+    }
+
+    def clean(value: Any, name: str) -> Any:
+        if isinstance(value, Mapping):
+            return {key: clean(part, str(key)) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [clean(part, name) for part in value]
+        if isinstance(value, str) and (value in known or (value and _SECRET.search(name))):
+            return _HIDDEN
+        return value
+
+    return {key: clean(value, str(key)) for key, value in config.items()}
 
 
 def _plain(value: Any) -> Any:

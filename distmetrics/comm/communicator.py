@@ -10,7 +10,7 @@ import enum
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -20,11 +20,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from distmetrics.comm.forked import closed_in_children
+from distmetrics.comm.reunion import Guest, Host, Place
 from distmetrics.errors import PeerLostError, PeerTimeoutError
 
 Int64Array = NDArray[np.int64]
-_POLL = 0.02
-"""Seconds between looks for ranks that connect again."""
 
 
 class Op(enum.Enum):
@@ -56,25 +56,31 @@ class Communicator(Protocol):
         Collective: 1. All ranks give the same shape.
         """
 
-    def all_gather(self, payload: bytes) -> list[bytes]:
+    def all_gather(self, payload: bytes, absent: bytes = b"") -> list[bytes]:
         """Every rank's payload, in rank order; payloads may differ in length.
+
+        Args:
+            payload: this rank's.
+            absent: what stands for a rank that has left the group.
 
         Collective: 2 (lengths, then payloads).
         """
 
-    def regroup(self, patience: float) -> list[int]:
-        """Connect all ranks again after a `PeerLostError`, if they all ask for it in time.
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
+        """Connect the ranks again after a `PeerLostError`, if they all ask for it in time.
 
         Args:
             patience: seconds to wait for them.
+            gone: ranks that have left for good: the others go on without them.
 
-        Ranks: all that are left.
+        Ranks: all but those that are gone.
 
         Returns:
             The ranks that did not ask; empty where all are connected again.
 
         Raises:
-            PeerLostError: the ranks cannot find each other any more.
+            PeerLostError: the ranks found each other but could not be connected, or cannot be at
+                all; it may be tried again.
         """
 
     def close(self) -> None:
@@ -90,10 +96,10 @@ class Single:
     def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
         return array
 
-    def all_gather(self, payload: bytes) -> list[bytes]:
+    def all_gather(self, payload: bytes, absent: bytes = b"") -> list[bytes]:
         return [payload]
 
-    def regroup(self, patience: float) -> list[int]:
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
         return []
 
     def close(self) -> None:
@@ -111,70 +117,79 @@ class Gloo:
         rank: this rank.
         world_size: the number of ranks.
         timeout: seconds that a collective waits for a peer.
+        lasting: whether the ranks can be connected again, for which rank 0 listens on a port.
 
     Ranks: all.
     Collective: connects every pair of ranks.
     """
 
-    def __init__(self, store: Store, rank: int, world_size: int, timeout: float) -> None:
+    def __init__(
+        self, store: Store, rank: int, world_size: int, timeout: float, lasting: bool = False
+    ) -> None:
         self.rank = rank
         self.world_size = world_size
         self._timeout = timeout
-        self._store = store
         self._epoch = 0
+        self._members = list(range(world_size))
+        self._reunion = _reunion(store, rank, world_size, timeout) if lasting else None
         self._group: Any = self._connect(PrefixStore("0", store))
 
     def all_reduce(self, array: Int64Array, op: Op) -> Int64Array:
+        if len(self._members) == 1:
+            return array
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM if op is Op.SUM else dist.ReduceOp.MAX)
         array = np.ascontiguousarray(array)
         self._run(lambda group: group.allreduce([torch.from_numpy(array)], options))
         return array
 
-    def all_gather(self, payload: bytes) -> list[bytes]:
-        lengths = np.zeros(self.world_size, np.int64)
-        lengths[self.rank] = len(payload)
+    def all_gather(self, payload: bytes, absent: bytes = b"") -> list[bytes]:
+        size, here = len(self._members), self._members.index(self.rank)
+        lengths = np.zeros(size, np.int64)
+        lengths[here] = len(payload)
         lengths = self.all_reduce(lengths, Op.SUM)
         width = int(lengths.max())
-        if width == 0:
-            return [b""] * self.world_size
         mine = np.zeros(width, np.uint8)
         mine[: len(payload)] = np.frombuffer(payload, np.uint8)
-        parts = [np.zeros(width, np.uint8) for _ in range(self.world_size)]
-        tensors = [torch.from_numpy(part) for part in parts]
-        self._run(lambda group: group.allgather([tensors], [torch.from_numpy(mine)]))
-        return [
-            part[:length].tobytes() for part, length in zip(parts, lengths.tolist(), strict=True)
-        ]
+        parts = [np.zeros(width, np.uint8) for _ in range(size)]
+        if size == 1:
+            parts = [mine]
+        elif width:
+            tensors = [torch.from_numpy(part) for part in parts]
+            self._run(lambda group: group.allgather([tensors], [torch.from_numpy(mine)]))
+        given = [absent] * self.world_size
+        for member, part, length in zip(self._members, parts, lengths.tolist(), strict=True):
+            given[member] = part[:length].tobytes()
+        return given
 
-    def regroup(self, patience: float) -> list[int]:
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
         self._group = None  # closes its connections, so that the others notice
-        store = PrefixStore(str(self._epoch + 1), self._store)
-        keys = [f"alive/{peer}" for peer in range(self.world_size)]
-        deadline = time.monotonic() + patience
+        if self._reunion is None:
+            raise PeerLostError("the ranks of this group do not connect again")
         try:
-            store.set(keys[self.rank], "1")
-            while not store.check(keys):
-                if time.monotonic() >= deadline:
-                    return [peer for peer, key in enumerate(keys) if not store.check([key])]
-                time.sleep(_POLL)
-            self._epoch += 1
-            self._group = self._connect(store)
+            found = self._reunion.gather(self._epoch, patience, gone)
+            if isinstance(found, list):
+                return found
+            self._epoch = found.epoch
+            self._members = list(found.members)
+            if len(self._members) > 1:
+                self._group = self._connect(self._reunion.store(found))
         except RuntimeError as error:
-            reason = str(error).splitlines()[0]
             raise PeerLostError(
-                f"rank {self.rank} cannot reach the other ranks to connect again ({reason})"
+                f"the ranks cannot be connected again ({_reason(error)})"
             ) from error
         return []
 
     def close(self) -> None:
         self._group = None
+        if self._reunion is not None:
+            self._reunion.close()
 
     def _connect(self, store: Store) -> Any:
         timeout = timedelta(seconds=self._timeout)
-        return dist.ProcessGroupGloo(
-            PrefixStore("gloo", store), self.rank, self.world_size, timeout
-        )
+        size, here = len(self._members), self._members.index(self.rank)
+        with closed_in_children():
+            return dist.ProcessGroupGloo(PrefixStore("gloo", store), here, size, timeout)
 
     def _run(self, start: Callable[[Any], Any]) -> None:
         began = time.monotonic()
@@ -188,10 +203,24 @@ class Gloo:
             what = (
                 f"no answer for {waited:.1f} s"
                 if waited >= 0.95 * self._timeout
-                else "a connection was closed"
+                else f"a connection was closed ({_reason(error)})"
             )
-            reason = str(error).splitlines()[0]
-            raise PeerLostError(f"a peer of rank {self.rank} is gone: {what} ({reason})") from error
+            raise PeerLostError(what) from error
+
+
+def _reunion(store: Store, rank: int, world_size: int, timeout: float) -> Host | Guest:
+    """Where the ranks find each other again, told to them by a store while there is one."""
+    if rank == 0:
+        host = Host(world_size, timeout)
+        store.set("reunion", host.place.to_text())
+        return host
+    return Guest(Place.from_text(store.get("reunion").decode()), rank, timeout)
+
+
+def _reason(error: Exception) -> str:
+    """What a message of Gloo or of a store says, without places in its code and advice."""
+    text = str(error).splitlines()[0].split("] ", 1)[-1]
+    return text.split(". ")[0]
 
 
 class Endpoint(Protocol):
@@ -225,6 +254,7 @@ def connect(
     start_timeout: float,
     notice_after: float,
     notice: Callable[[str], None],
+    lasting: bool = False,
 ) -> Communicator:
     """A communicator over all ranks, on a group of its own.
 
@@ -233,6 +263,7 @@ def connect(
         start_timeout: seconds to wait for all ranks to call this.
         notice_after: seconds after which absent ranks are named through `notice`.
         notice: receives the text.
+        lasting: whether the ranks can be connected again after a `PeerLostError`.
 
     Ranks: all, in the same order as their other calls of this function.
     Collective: connects every pair of ranks; the default group is not used.
@@ -251,7 +282,7 @@ def connect(
     default = dist.distributed_c10d._get_default_store()  # noqa: SLF001 - no public way
     store = PrefixStore(f"distmetrics/{next(_opened)}", default)
     _arrive(store, rank, world_size, start_timeout, notice_after, notice)
-    return Gloo(PrefixStore("group", store), rank, world_size, timeout)
+    return Gloo(PrefixStore("group", store), rank, world_size, timeout, lasting)
 
 
 def _arrive(

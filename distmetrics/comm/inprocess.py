@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class InProcessWorld:
         """The place where the ranks' communicators of this number meet."""
         with self._lock:
             if number not in self._meetings:
-                self._meetings[number] = Meeting(self.world_size)
+                self._meetings[number] = Meeting(range(self.world_size))
             return self._meetings[number]
 
     def abort(self) -> None:
@@ -64,15 +64,23 @@ class InProcessRank:
 
 
 class Meeting:
-    """A sequence of collectives; the n-th call of each rank is matched with the others'."""
+    """A sequence of collectives; the n-th call of each rank is matched with the others'.
 
-    def __init__(self, world_size: int) -> None:
-        self.world_size = world_size
+    Args:
+        members: the ranks that take part.
+    """
+
+    def __init__(self, members: Iterable[int]) -> None:
+        self.members = sorted(members)
         self._condition = threading.Condition()
+        self._following: set[int] = set()
+        self._gone: set[int] = set()
+        self._next: Meeting | None = None
         self._given: dict[int, object] = {}
         self._result: object = None
         self._generation = 0
         self._broken = ""
+        self._absent: list[int] = []
 
     def meet(
         self,
@@ -85,10 +93,10 @@ class Meeting:
         """`combine` of what all ranks gave, in rank order; the last to come computes it."""
         with self._condition:
             if self._broken:
-                raise PeerLostError(self._broken)
+                raise self._error(starting)
             self._given[rank] = given
-            if len(self._given) == self.world_size:
-                self._result = combine([self._given[peer] for peer in range(self.world_size)])
+            if len(self._given) == len(self.members):
+                self._result = combine([self._given[peer] for peer in self.members])
                 self._given = {}
                 self._generation += 1
                 self._condition.notify_all()
@@ -98,15 +106,48 @@ class Meeting:
             while self._generation == generation and not self._broken:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    absent = [peer for peer in range(self.world_size) if peer not in self._given]
+                    absent = [peer for peer in self.members if peer not in self._given]
+                    self._absent = absent
                     self.break_off(f"{name_ranks(absent)} did not come within {timeout:g} s")
-                    if starting:
-                        raise PeerTimeoutError(self._broken, absent)
-                    raise PeerLostError(self._broken, rank=absent[0])
+                    break
                 self._condition.wait(left)
             if self._generation == generation:
-                raise PeerLostError(self._broken)
+                raise self._error(starting)
             return self._result
+
+    def follow(self, rank: int, patience: float, gone: Collection[int]) -> Meeting | list[int]:
+        """The meeting that follows once all members ask for it; those that did not in time.
+
+        Args:
+            rank: that asks.
+            patience: seconds to wait for the others.
+            gone: members that are not waited for.
+        """
+        deadline = time.monotonic() + patience
+        self.break_off("the ranks connect again")
+        with self._condition:
+            self._following.add(rank)
+            self._gone.update(gone)
+            self._condition.notify_all()
+            while missing := sorted({*self.members} - self._following - self._gone):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return missing
+                self._condition.wait(left)
+            if self._next is None:
+                self._next = Meeting({*self.members} - self._gone)
+            return self._next
+
+    def leave(self, rank: int) -> None:
+        """Not wait for the following meeting any more; the others' collectives fail."""
+        with self._condition:
+            self._following.discard(rank)
+        self.break_off(f"rank {rank} closed its communicator")
+
+    def _error(self, starting: bool) -> PeerTimeoutError | PeerLostError:
+        if starting and self._absent:
+            return PeerTimeoutError(self._broken, self._absent)
+        return PeerLostError(self._broken, self._absent[0] if self._absent else None)
 
     def break_off(self, reason: str) -> None:
         """Make this and every later collective of all ranks fail."""
@@ -120,7 +161,7 @@ class InProcess:
 
     def __init__(self, meeting: Meeting, rank: int, timeout: float) -> None:
         self.rank = rank
-        self.world_size = meeting.world_size
+        self.world_size = len(meeting.members)
         self._meeting = meeting
         self._timeout = timeout
 
@@ -132,16 +173,23 @@ class InProcess:
         assert isinstance(result, np.ndarray)
         return result.copy()
 
-    def all_gather(self, payload: bytes) -> list[bytes]:
+    def all_gather(self, payload: bytes, absent: bytes = b"") -> list[bytes]:
         result = self._meeting.meet(self.rank, payload, self._timeout, list)
         assert isinstance(result, list)
-        return list(result)
+        given = [absent] * self.world_size
+        for member, part in zip(self._meeting.members, result, strict=True):
+            given[member] = part
+        return given
 
-    def regroup(self, patience: float) -> list[int]:
-        raise PeerLostError("ranks that are threads do not connect again")
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
+        found = self._meeting.follow(self.rank, patience, gone)
+        if isinstance(found, list):
+            return found
+        self._meeting = found
+        return []
 
     def close(self) -> None:
-        self._meeting.break_off(f"rank {self.rank} closed its communicator")
+        self._meeting.leave(self.rank)
 
 
 def reduce_arrays(parts: list[Int64Array], op: Op) -> Int64Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -24,7 +24,13 @@ Warnings = list[tuple[str, str]]
 
 
 class Doubt(Protocol):
-    """Something that the merged lanes leave open."""
+    """Something that the merged lanes leave open.
+
+    Attributes:
+        nothing: what `mine` is on a rank that has no data.
+    """
+
+    nothing: ClassVar[Any]
 
     def mine(self) -> Any:
         """What this rank has to say of it, JSON-able."""
@@ -39,6 +45,7 @@ class StepsDiffer:
 
     message: Message
     position: int
+    nothing: ClassVar[Any] = []
 
     def mine(self) -> Any:
         steps = self.message.steps(self.position)
@@ -57,6 +64,7 @@ class ValuesDiffer:
     message: Message
     position: int
     key: Key
+    nothing: ClassVar[Any] = None
 
     def mine(self) -> Any:
         lanes = self.message.lanes(self.position)
@@ -96,6 +104,7 @@ class ReplicasDiffer:
     message: Message
     position: int
     key: Key
+    nothing: ClassVar[Any] = 0
 
     def mine(self) -> Any:
         return self.message.digest(self.position, self.key.name)

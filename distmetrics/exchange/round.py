@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ from distmetrics.window.stream import (
 )
 
 Int64Array = NDArray[np.int64]
+LEAVES = NEVER - 1
+"""Told instead of a last step by a rank that takes part in no later round."""
 MOST = 64
 """Windows that are reduced in one round, at most; labels that a rank lists."""
 
@@ -63,9 +65,10 @@ class AllReduce(NamedTuple):
 
 
 class AllGather(NamedTuple):
-    """A collective: every rank's JSON, in rank order."""
+    """A collective: every rank's JSON, in rank order; `absent` stands for ranks that have left."""
 
     payload: bytes
+    absent: bytes
 
 
 Round = Generator[AllReduce | AllGather, Any, "Outcome"]
@@ -106,6 +109,9 @@ class Offer:
         waiting: the streams that a collective call of this rank waits for, and the watermark up
             to which this rank has closed them.
         positions: on rank 0, the label of each stream through which all is written; else empty.
+        leaves: whether the rank leaves the others after this round; it is closed and all it had
+            is written.
+        gone: the ranks that have left before.
     """
 
     streams: Mapping[str, Offered]
@@ -113,10 +119,14 @@ class Offer:
     closed: bool
     waiting: Mapping[str, int]
     positions: Mapping[str, int] = field(default_factory=dict)
+    leaves: bool = False
+    gone: Collection[int] = ()
 
     @property
     def latest(self) -> int:
-        """The last step of the logger itself that is logged or passed, `NEVER` once closed."""
+        """The last step of the logger itself; `NEVER` once closed, `LEAVES` in the last round."""
+        if self.leaves:
+            return LEAVES
         root = self.streams.get("")
         if self.closed or root is None:
             return NEVER if self.closed else -1
@@ -139,6 +149,7 @@ class Outcome:
         raised: streams that every rank waits for, and the watermark to which all are raised.
         arrived: of these, those of which nothing is left to be reduced.
         absent: for each stream that some rank waits for, the ranks that do not.
+        leavers: the ranks that take part in no later round.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -152,6 +163,7 @@ class Outcome:
     raised: dict[str, int] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
     absent: dict[str, list[int]] = field(default_factory=dict)
+    leavers: list[int] = field(default_factory=list)
 
 
 class _Pending(NamedTuple):
@@ -178,7 +190,9 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
     outcome = Outcome()
     header = yield AllReduce(_header(offer, schema, topology), Op.MAX)
     fixed = _FIXED + topology.world_size
-    outcome.latest = header[_FIXED:fixed].tolist()
+    latest = header[_FIXED:fixed].tolist()
+    outcome.latest = [NEVER if step == LEAVES else step for step in latest]
+    outcome.leavers = [rank for rank, step in enumerate(latest) if step == LEAVES]
     marks = fixed + 3 * len(list(schema))
     pending = {}
     for stream, fields in zip(schema, header[fixed:marks].reshape(-1, 3).tolist(), strict=True):
@@ -186,7 +200,7 @@ def run_round(offer: Offer, schema: Schema, topology: Topology) -> Round:
         outcome.positions[stream.name] = fields[2]
     spans = from_fields(schema, header[marks:].tolist())
     if header[_FLAG]:
-        gathered = yield AllGather(_state(offer, schema))
+        gathered = yield AllGather(_state(offer, schema), _ABSENT)
         peers = [json.loads(payload) for payload in gathered]
         outcome.conflicts = schema.learn([peer["streams"] for peer in peers])
         pending = {stream.name: _listed(stream, peers) for stream in schema}
@@ -211,7 +225,9 @@ def _header(offer: Offer, schema: Schema, topology: Topology) -> Int64Array:
         for name, stream in offer.streams.items()
     )
     header = [int(flagged), int(not offer.closed), hi, -lo]
-    header += [offer.latest if r == topology.rank else -1 for r in range(topology.world_size)]
+    latest = [NEVER if rank in offer.gone else -1 for rank in range(topology.world_size)]
+    latest[topology.rank] = offer.latest
+    header += latest
     for stream in schema:
         position = offer.positions.get(stream.name, -1)
         header += (-_watermark(offer, stream), -_oldest(offer, stream), position)
@@ -289,6 +305,10 @@ def _said(peer: Mapping[str, Any], stream: str) -> Mapping[str, Any]:
     """What a rank said of a stream."""
     said: Mapping[str, Any] = peer["streams"].get(stream, {})
     return said
+
+
+_ABSENT = json.dumps({"streams": {}, "promised": {}, "closed": True, "waiting": {}}).encode()
+"""What a rank has that has left: nothing, and nothing to come."""
 
 
 def _listed(stream: StreamSchema, peers: Sequence[Mapping[str, Any]]) -> _Pending:
@@ -421,7 +441,8 @@ def merge_lanes(
         sums, maxes = message.take(sums, maxes)
     doubts = find_doubts(messages)
     if doubts:
-        told = yield AllGather(json.dumps([doubt.mine() for doubt in doubts]).encode())
+        mine = json.dumps([doubt.mine() for doubt in doubts]).encode()
+        told = yield AllGather(mine, json.dumps([doubt.nothing for doubt in doubts]).encode())
         peers = [json.loads(payload) for payload in told]
         for index, doubt in enumerate(doubts):
             warnings += doubt.settle([peer[index] for peer in peers], topology)

@@ -13,7 +13,7 @@ from distmetrics.registry import Registry
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.stream import first_step
 from distmetrics.worker.checkpoint import totals_of
-from distmetrics.worker.streams import Restored
+from distmetrics.worker.events import Restored
 
 if TYPE_CHECKING:
     from distmetrics.logger.scope import Scope
@@ -39,6 +39,11 @@ class Checkpoints:
         self._scopes[scope.name] = (scope, table)
         self._restore(scope, table, now)
 
+    @property
+    def scopes(self) -> list[Scope]:
+        """All scopes of the logger."""
+        return [scope for scope, _ in list(self._scopes.values())]
+
     def load(self, state: Mapping[str, Any], now: float) -> None:
         """Go on from a state instead of the rows of an earlier attempt.
 
@@ -58,10 +63,12 @@ class Checkpoints:
                 for name, entry in part["keys"].items():
                     self._declare(table, name, prefix_of(scope.name), entry["declaration"])
             results.continue_from(scope.name, -1, totals_of(saved))
+            self._parts.streams.begin_with(scope.name, saved["totals"])
             self._parts.streams.push(Restored(scope.name, saved, self._parts.topology, now))
             scope.restore(saved["latest"], first_step(saved["watermark"]))
         elif past is not None:
             results.continue_from(scope.name, -1, totals_of(past))
+            self._parts.streams.begin_with(scope.name, past["totals"])
             scope.restore(past["latest"], 0)
 
     def _declare(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import sys
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.errors import DistmetricsError, InvalidValue, PeerTimeoutError
@@ -18,12 +20,13 @@ from distmetrics.logger.checkpoints import Checkpoints
 from distmetrics.logger.clock import Clock
 from distmetrics.logger.notices import Notices
 from distmetrics.logger.parts import Options, Parts, assemble
+from distmetrics.logger.sigterm import Sigterm
 from distmetrics.record import Value
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.staging import Staging
 from distmetrics.worker.checkpoint import STATE, check
-from distmetrics.worker.streams import Ended, Event, Flushed, Logged, Opened, Ticket
+from distmetrics.worker.events import Ended, Event, Flushed, Logged, Opened, Ticket
 
 if TYPE_CHECKING:
     from distmetrics.logger.scope import Scope
@@ -37,6 +40,8 @@ CLOSING = 30.0
 """Seconds that sinks have to close."""
 LEAVING = 4.0
 """Seconds that a logger takes to leave when the training has failed, at most."""
+PARTING = 2.0
+"""Seconds in which a rank that does not wait for the others leaves them."""
 _POLL = 0.05
 """Seconds between looks at the worker while a call waits."""
 
@@ -54,6 +59,7 @@ class Core:
     def __init__(
         self, registry: Registry, options: Options, lenient: bool, on_step_regress: str
     ) -> None:
+        self.forked = False
         self.disabled = os.environ.get(DISABLED, "").strip().lower() not in NOT_DISABLED
         self.lock = threading.RLock()
         self.clock = Clock()
@@ -72,11 +78,12 @@ class Core:
         self._scopes: list[Scope] = []
         self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
         self._reached: Callable[[], int] = lambda: -1
-        self._pid = os.getpid()
         if not self.disabled:
             self._parts: Parts = assemble(registry, options, self.notices)
             self._checkpoints = Checkpoints(registry, self._parts)
             atexit.register(self._close_at_exit)
+            self._sigterm = Sigterm(self.rescue) if options.handle_sigterm else None
+            _open.add(self)
 
     # --- the way to the worker ---
 
@@ -115,6 +122,26 @@ class Core:
             self._logged |= isinstance(event, Logged)
             self._parts.streams.push(event)
 
+    def say_why(self) -> None:
+        """Tell, once, why the logger does nothing, unless that was asked for."""
+        if self.forked:
+            self.forked = False
+            self.notices.say(
+                "this process was forked from the one that made the logger, to which the logger "
+                "belongs: what is logged here is left out. Return it to the parent and log it there"
+            )
+
+    def become_forked(self) -> None:
+        """This process is a child of the logger's own one: it has none of the threads."""
+        self.forked = self.disabled = True
+        self.lock = threading.RLock()  # a thread of the parent may have held it
+        self.notices = Notices(self._lenient)  # what waits there is for the parent
+        atexit.unregister(self._close_at_exit)
+
+    def spool_soon(self) -> None:
+        """Take what was flushed to the spool at once."""
+        self._parts.worker.spool_soon()
+
     def check_open(self) -> None:
         """Raise where the logger is closed."""
         if self._closed:
@@ -139,6 +166,7 @@ class Core:
     def reduce(self, outputs: Mapping[str, Any], weight: Any) -> dict[str, Value]:
         """One reduction of `outputs` over all ranks; see `Logger.reduce`."""
         if self.disabled:
+            self.say_why()
             return {}
         with self.lock:
             self.check_open()
@@ -153,6 +181,7 @@ class Core:
     def state(self) -> dict[str, Any]:
         """The state to go on from; see `Logger.state_dict`."""
         if self.disabled:
+            self.say_why()
             return {}
         with self.lock:
             self.check_open()
@@ -200,7 +229,10 @@ class Core:
                     raise self._absent(ticket, step, call)
                 if not noticed and waited >= self._notice_after and ticket.absent:
                     noticed = True
-                    self.notices.add(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
+                    self.notices.say(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
+        except BaseException:
+            self._parts.streams.withdraw(ticket)  # an interrupt, say: nobody waits any more
+            raise
         finally:
             self._waited += time.monotonic() - began
         if ticket.error is not None:
@@ -240,7 +272,8 @@ class Core:
             "rounds": 0 if parts is None else parts.worker.rounds,
             "queued": 0 if parts is None else parts.streams.backlog(),
             "written": sum(sink["written"] for sink in sinks.values()),
-            "dropped": sum(sink["dropped"] for sink in sinks.values()),
+            "dropped": sum(sink["dropped"] for sink in sinks.values())
+            + (0 if parts is None else parts.streams.lost),
             "sink_errors": sum(sink["errors"] for sink in sinks.values()),
             "spooled_step": -1 if parts is None else parts.streams.spooled_step,
             "written_step": -1 if writer is None else writer.last_step,
@@ -254,28 +287,82 @@ class Core:
     def close(self, timeout: float | None) -> None:
         """Close; see `Logger.close`."""
         if self._end():
-            worker = self._parts.worker
-            if not worker.join(timeout):
-                self.notices.add(
-                    f"close(timeout={timeout:g}) did not wait for the other ranks: "
-                    f"{self._parts.streams.backlog()} closed windows of this rank are not reduced"
-                )
-                worker.abandon()
+            if not self._parts.worker.join(timeout):
+                self._part(f"close(timeout={timeout:g})")
             self._shut(CLOSING)
         self.notices.tell()
 
     def leave(self) -> None:
         """Close within seconds, waiting for nobody: the training has failed."""
         if self._end():
-            self._parts.worker.join(LEAVING / 2)
-            self._parts.worker.abandon()
+            self._abandon(LEAVING / 4, LEAVING / 8)
             self._shut(LEAVING / 2)
             self.notices.write()
 
+    def rescue(self, ends: bool) -> None:
+        """Keep what was logged, within seconds, from a signal's handler: it takes no lock.
+
+        Args:
+            ends: whether the process ends then; else what is open is closed, and logging goes on.
+        """
+        if self.disabled or self._closed:
+            return
+        parts = self._parts
+        self.staging.copy()
+        if ends:
+            self._closed = True
+            parts.streams.events.append(Ended(self.clock.now()))
+        else:
+            parts.streams.events.extend(scope.rest() for scope in self._checkpoints.scopes)
+        parts.worker.wake()
+        # the thread that was interrupted may hold what collecting needs
+        collecting = threading.Thread(target=parts.streams.collect, daemon=True)
+        collecting.start()
+        collecting.join(LEAVING / 4)
+        if ends:
+            parts.worker.join(LEAVING / 4)
+            parts.worker.abandon()
+            self._shut(LEAVING / 4)
+        else:
+            deadline = time.monotonic() + LEAVING / 4
+            while parts.streams.kept and time.monotonic() < deadline:
+                time.sleep(_POLL / 5)
+            if parts.writer is not None:
+                parts.writer.drain(LEAVING / 4)
+
+    def _part(self, call: str) -> None:
+        """Leave the other ranks, who go on: neatly where all that was logged is written."""
+        parts = self._parts
+        parts.worker.leave()
+        if parts.worker.join(PARTING):
+            self.notices.add(
+                f"{call} did not wait for the other ranks, which go on without this one; all that "
+                "it has logged is written"
+            )
+            return
+        self._abandon(0.0, PARTING)
+        kept = parts.streams.kept
+        spooled = parts.streams.spooling
+        fate = "are in its spool, for `distmetrics merge`" if spooled else "are lost"
+        self.notices.add(
+            f"{call} did not wait for the other ranks: {kept} closed windows of this rank are not "
+            f"written and {fate}; the others take this rank for lost"
+        )
+
+    def _abandon(self, patience: float, more: float) -> None:
+        """Leave the other ranks after `patience` seconds, once the spool has what was logged."""
+        parts = self._parts
+        if parts.worker.join(patience):
+            return
+        parts.streams.collect()
+        parts.worker.abandon()
+        parts.worker.join(more)
+
     def _end(self) -> bool:
+        if self.disabled:
+            return False
         with self.lock:
-            if self._closed or self.disabled or os.getpid() != self._pid:
-                self._closed = True
+            if self._closed:
                 return False
             self._closed = True
             for scope in self._scopes:
@@ -293,12 +380,29 @@ class Core:
         if self._parts.directory is not None:
             self._parts.directory.close()
         atexit.unregister(self._close_at_exit)
+        _open.discard(self)
+        if self._sigterm is not None:
+            self._sigterm.remove()
 
     def _close_at_exit(self) -> None:
-        self.close(self._peer_timeout)
+        if getattr(sys, "last_value", None) is not None:
+            self.leave()  # an exception has ended the program
+        else:
+            self.close(self._peer_timeout)
 
     def _prefixes(self) -> list[str]:
         return [prefix for prefix in map(prefix_of, self._snapshotters) if prefix]
+
+
+_open: WeakSet[Core] = WeakSet()
+
+
+def _in_child() -> None:
+    for core in list(_open):
+        core.become_forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def _ranks_and_steps(absent: Mapping[int, int]) -> str:

@@ -58,6 +58,12 @@ class Logger(Scope):
             ``distmetrics merge`` can complete the record of a run that died. Needs `run_dir`.
         spool_dir: where this rank keeps them, e.g. on a disk of its node; by default
             ``run_dir/spool``.
+        handle_sigterm: at SIGTERM spool and write what this rank has logged, within seconds and
+            waiting for nobody; then let the handler of before act, or the process end. The logger
+            has to be made in the main thread.
+        record_contributions: for debugging, write what every call says into
+            ``run_dir/contributions-rank<k>.jsonl``, from which ``distmetrics audit explain`` tells
+            how a value came about. Needs `run_dir`.
 
     Ranks: all, collectively, in the same order as other loggers.
     Collective: connects a Gloo group of the workers' own; 2 or 4 small all-gathers on it.
@@ -96,6 +102,8 @@ class Logger(Scope):
         notice_after: float = 30.0,
         spool: bool = True,
         spool_dir: str | os.PathLike[str] | None = None,
+        handle_sigterm: bool = False,
+        record_contributions: bool = False,
     ) -> None:
         if registry is not None and not isinstance(registry, Registry):
             raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
@@ -110,6 +118,8 @@ class Logger(Scope):
             raise InvalidValue("resume= needs run_dir=; pass the directory of the run to resume")
         _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
         _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
+        if record_contributions and run_dir is None:
+            raise InvalidValue("record_contributions=True needs run_dir=, where the files go")
         for name, seconds in (
             ("peer_timeout", peer_timeout),
             ("start_timeout", start_timeout),
@@ -128,6 +138,8 @@ class Logger(Scope):
             notice_after,
             on_peer_lost == "error",
             _spool_folder(spool, run_dir, spool_dir),
+            bool(handle_sigterm),
+            bool(record_contributions),
         )
         known = Registry() if registry is None else registry
         core = Core(known, options, errors == "warn", on_step_regress)
@@ -152,10 +164,11 @@ class Logger(Scope):
                 with another `every`.
         """
         _check_name(name)
-        known = self._children.get(name)
-        if known is None:
-            known = self._children[name] = Child(self._core, name, checked_every(every), self)
-        elif known.every != every:
+        with self._core.lock:  # threads that ask for the same child get the same one
+            known = self._children.get(name)
+            if known is None:
+                known = self._children[name] = Child(self._core, name, checked_every(every), self)
+        if known.every != every:
             raise InvalidValue(
                 f"child {name!r} was made with every={known.every}, now with every={every}; "
                 "a child has one: give another name"

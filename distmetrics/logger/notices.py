@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections import deque
 
-from distmetrics.errors import DistmetricsError, DistmetricsWarning
+from distmetrics.errors import DistmetricsError, DistmetricsWarning, PeerLostError
 
 _LOG = logging.getLogger("distmetrics")
 
@@ -41,6 +41,10 @@ class Notices:
         if not self.quiet:
             _LOG.info(text)
 
+    def say(self, text: str) -> None:
+        """Something to warn of at once: the training thread itself is waiting."""
+        warnings.warn(text, DistmetricsWarning, stacklevel=_user_level())
+
     def add(self, what: str | DistmetricsError) -> None:
         """Something to warn of, or an error to raise, at the next call."""
         self._waiting.append(what)
@@ -65,15 +69,16 @@ class Notices:
         errors: list[DistmetricsError] = []
         while self._waiting:
             what = self._waiting.popleft()
-            if isinstance(what, DistmetricsError) and not self._lenient:
+            # a lost peer comes as an error only where that was asked for
+            raises = isinstance(what, PeerLostError) or not self._lenient
+            if isinstance(what, DistmetricsError) and raises:
                 errors.append(what)
             else:
                 warnings.warn(str(what), DistmetricsWarning, stacklevel=_user_level())
-        if len(errors) == 1:
-            raise errors[0]
         if errors:
-            kind = type(errors[0])
-            raise kind("\n".join(map(str, errors)))
+            first = errors[0]  # with what else it knows, such as the rank
+            first.args = ("\n".join(map(str, errors)),)
+            raise first
 
 
 def _user_level() -> int:

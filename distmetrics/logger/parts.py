@@ -21,6 +21,7 @@ from distmetrics.registry import Registry
 from distmetrics.rundir import Resume, RunDirectory
 from distmetrics.sinks import NamedSink, Run, SinkSpec, make_sinks
 from distmetrics.spool.journal import Journal
+from distmetrics.worker.contributions import Contributions
 from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.worker import IDLE, Worker
@@ -42,6 +43,8 @@ class Options:
     notice_after: float
     raise_lost: bool
     spool_dir: Path | None
+    handle_sigterm: bool
+    record_contributions: bool
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,11 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
     named = make_sinks(options.sinks, options.run_dir)
     _check_process_group()
     communicator = connect(
-        options.peer_timeout, options.start_timeout, options.notice_after, notices.add
+        options.peer_timeout,
+        options.start_timeout,
+        options.notice_after,
+        notices.say,
+        lasting=True,
     )
     notices.quiet = communicator.rank > 0
     try:
@@ -99,8 +106,12 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         holdups = Holdups(options.every, options.notice_after, notices.note)
         writer = _writer(named, registry, options, start, communicator, notices)
     rank = topology.rank
-    journal = _journal(options.spool_dir, rank, start.attempt, notices)
-    streams = Streams(journal, notices.add, rank)
+    streams = Streams(
+        _journal(options.spool_dir, rank, start, notices),
+        notices.add,
+        rank,
+        _contributions(options, rank, notices),
+    )
     # every rank computes derived keys; what goes wrong is the same everywhere, and said once
     derivations = Derivations(registry, notices.note if notices.quiet else notices.add)
     worker = Worker(
@@ -175,18 +186,24 @@ def _writer(
     return Writer(named, run, notices.add, remember)
 
 
-def _journal(folder: Path | None, rank: int, attempt: int, notices: Notices) -> Journal | None:
+def _journal(folder: Path | None, rank: int, start: Start, notices: Notices) -> Journal | None:
     """This rank's spool; None where there is none, or it cannot be made."""
     if folder is None:
         return None
     try:
-        return Journal(folder, rank, attempt)
+        return Journal(folder, rank, start.attempt, start.run)
     except OSError as error:
         notices.add(
             f"the spool {str(folder)!r} cannot be made ({error.strerror or error}): windows "
             "that are not reduced yet are lost if this process dies"
         )
         return None
+
+
+def _contributions(options: Options, rank: int, notices: Notices) -> Contributions | None:
+    if not options.record_contributions or options.run_dir is None:
+        return None
+    return Contributions(options.run_dir / f"contributions-rank{rank}.jsonl", notices.add)
 
 
 def _check_process_group() -> None:

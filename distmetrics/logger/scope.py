@@ -15,7 +15,7 @@ from distmetrics.logger.core import Core
 from distmetrics.logger.timers import Timers
 from distmetrics.record import Value
 from distmetrics.window.stream import MAX_STEP, first_step
-from distmetrics.worker.streams import Flushed, Logged, Ticket
+from distmetrics.worker.events import Flushed, Logged, Ticket
 
 
 class Scope:
@@ -73,6 +73,7 @@ class Scope:
         """
         core = self._core
         if core.disabled:
+            core.say_why()
             return
         with core.lock:
             core.check_open()
@@ -118,6 +119,7 @@ class Scope:
         """
         core = self._core
         if core.disabled:
+            core.say_why()
             return {} if wait else None
         ticket = Ticket(self.name) if wait else None
         with core.lock:
@@ -127,6 +129,7 @@ class Scope:
             core.staging.copy()
             self._floor = max(self._floor, at + 1)
             core.push(Flushed(self.name, at, core.clock.now(), ticket))
+            core.spool_soon()
         values = None
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")
@@ -176,6 +179,17 @@ class Scope:
         timed = self._timers.take()
         if timed is not None:
             self._core.push(Logged(self.name, step, timed, own, self._core.clock.now()))
+
+    def rest(self) -> Flushed:
+        """What closes all that is logged, for whoever must not wait for the lock."""
+        return Flushed(self.name, self._default_flush(), self._core.clock.now(), None)
+
+    def __reduce__(self) -> str:
+        raise InvalidType(
+            "a logger cannot be sent to another process: it belongs to the process of its rank. "
+            "Return what is to be logged to that process, and leave the logger out of what is sent "
+            "(a dataset, say)"
+        )
 
     @property
     def latest(self) -> dict[str, Value]:

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 from distmetrics.comm.communicator import Communicator
 from distmetrics.errors import InvalidValue, RunDirError
-from distmetrics.reductions import State
 from distmetrics.registry import Registry
-from distmetrics.rundir import METRICS, Resume, RunDirectory
-from distmetrics.spool.merge import keep_last, read_rows
+from distmetrics.rundir import METRICS, SPOOL, Resume, RunDirectory
+from distmetrics.spool.journal import SUFFIX
+from distmetrics.spool.merge import complete, keep_last, read_rows, total_of
+
+COMPLETED = 1 << 26
+"""Bytes of spools that a resume completes the record from, at most: the other ranks wait for it."""
 
 
 class Start(NamedTuple):
@@ -21,12 +24,14 @@ class Start(NamedTuple):
     Attributes:
         directory: the run directory on rank 0, None on the others and without one.
         attempt: 0, and one more with every resume.
+        run: the run's own name; "" without a run directory.
         past: where a resumed run had come to, by stream: its last step and label, and its running
             totals as plain values.
     """
 
     directory: RunDirectory | None
     attempt: int
+    run: str
     past: dict[str, Any]
 
 
@@ -65,14 +70,17 @@ def agree_on_start(
     said = [json.loads(part) for part in communicator.all_gather(json.dumps(mine).encode())]
     _compare(said)
     if run_dir is None:
-        return Start(None, 0, {})
+        return Start(None, 0, "", {})
     directory, told = None, {}
     if communicator.rank == 0:
         try:
             directory = RunDirectory(run_dir, resume)
-            past = _past(run_dir, registry) if directory.attempt else {}
+            past = {}
+            if directory.attempt:
+                _complete(directory)
+                past = _past(run_dir, registry)
             directory.begin(registry, config, communicator.world_size, every, mesh)
-            told = {"attempt": directory.attempt, "past": past}
+            told = {"attempt": directory.attempt, "run": directory.run, "past": past}
         except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for it
             known = isinstance(error, RunDirError)
             told = {"error": str(error) if known else f"run_dir {str(run_dir)!r}: {error!r}"}
@@ -81,7 +89,14 @@ def agree_on_start(
     answer = json.loads(communicator.all_gather(json.dumps(told).encode())[0])
     if "error" in answer:
         raise RunDirError(answer["error"])
-    return Start(directory, answer["attempt"], answer["past"])
+    return Start(directory, answer["attempt"], answer["run"], answer["past"])
+
+
+def _complete(directory: RunDirectory) -> None:
+    """Write what earlier attempts have spooled and not written, before this one goes on."""
+    spooled = sum(path.stat().st_size for path in (directory.path / SPOOL).glob(f"*{SUFFIX}"))
+    if 0 < spooled <= COMPLETED:
+        complete(directory.path, directory.description)
 
 
 def _past(run_dir: Path, registry: Registry) -> dict[str, Any]:
@@ -92,13 +107,12 @@ def _past(run_dir: Path, registry: Registry) -> dict[str, Any]:
         stream = past.setdefault(name, {"latest": -1, "totals": {}})
         stream["latest"] = max(stream["latest"], row.step)
         prefix = f"{name}/" if name else ""
-        for key, value in row.values.items():
+        for key in row.values:
             metric = registry.resolve(key[len(prefix) :], prefix)
             if metric.reduction is not None and metric.reduction.cumulative:
-                exact = row.exact.get(key)
-                plain = State.of_int(value).to_plain() if isinstance(value, int) else exact
-                if plain is not None:
-                    stream["totals"][key[len(prefix) :]] = plain
+                state = total_of(row, key)
+                if state is not None:
+                    stream["totals"][key[len(prefix) :]] = state.to_plain()
     return past
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Results:
         self._topology = topology
         self._derivations = derivations
         self._totals: dict[str, dict[str, State]] = {}
-        self._latest: dict[str, dict[str, Reduced]] = {}
+        self._latest: dict[str, dict[str, Reduced | _Adopted]] = {}
         self._last: dict[str, Reduced] = {}
         self._labels: dict[str, int] = {}
         self._layouts: dict[str, Layout] = {}
@@ -95,11 +96,36 @@ class Results:
         self._labels[stream] = label
         self._totals[stream] = dict(totals)
 
+    def told(self) -> dict[str, Any]:
+        """All of it as JSON-able values, for ranks that have missed a part."""
+        return {
+            "labels": self._labels,
+            "totals": {stream: self.totals(stream) for stream in self._totals},
+            "latest": {stream: _plain_rows(keys) for stream, keys in self._latest.items()},
+        }
+
+    def adopt(self, told: Mapping[str, Any]) -> None:
+        """Replace all of it by what `told` gave on another rank."""
+        self._labels = dict(told["labels"])
+        self._totals = {
+            stream: {key: State.from_plain(plain) for key, plain in totals.items()}
+            for stream, totals in told["totals"].items()
+        }
+        self._latest = {
+            stream: {
+                key: adopted
+                for row in rows
+                for adopted in [_Adopted(row["step"], row["values"], row["made_of"])]
+                for key in row["keys"]
+            }
+            for stream, rows in told["latest"].items()
+        }
+
     def _running(self, row: Row, layout: Layout, again: bool) -> dict[str, State]:
         """The running totals up to this row, to which it is added unless it comes again."""
         cumulative = [key for key in layout.cumulative if row.counters[key.index].any()]
-        if not cumulative:
-            return {}
+        if not cumulative or row.stream.name.startswith(COLLECTIVE):
+            return {}  # a collective call stands for itself
         totals = self._totals.setdefault(row.stream.name, {})
         for key in cumulative:
             if again and key.name in totals:
@@ -120,6 +146,31 @@ class Results:
         latest.update(dict.fromkeys(names, reduced))
 
 
-def _owner(keys: Mapping[str, Reduced], name: str) -> Reduced | None:
+@dataclass(frozen=True, eq=False)
+class _Adopted:
+    """A row of which another rank has told the values."""
+
+    step: int
+    values: Mapping[str, Value]
+    made_of: Mapping[str, str]
+
+
+def _plain_rows(keys: Mapping[str, Reduced | _Adopted]) -> list[dict[str, Any]]:
+    """The rows that hold the latest values of keys, and which keys these are."""
+    rows: dict[Reduced | _Adopted, list[str]] = {}
+    for key, row in keys.items():
+        rows.setdefault(row, []).append(key)
+    return [
+        {
+            "step": row.step,
+            "values": dict(row.values),
+            "made_of": dict(row.made_of),
+            "keys": names,
+        }
+        for row, names in rows.items()
+    ]
+
+
+def _owner(keys: Mapping[str, Reduced | _Adopted], name: str) -> Reduced | _Adopted | None:
     """The row that has the latest value of a key, or of what is said beside it."""
     return keys.get(name) or keys.get(name.removesuffix("/nonfinite"))

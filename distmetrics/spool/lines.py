@@ -24,18 +24,13 @@ def from_line(line: bytes) -> dict[str, Any] | None:
         if not line.endswith(b"\n") or int(line[:_DIGITS], 16) != zlib.crc32(body):
             return None
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The whole lines of a file with their offsets, up to the first that is not."""
-    offset = 0
+def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
+    """The lines of a file; None for each that is torn or damaged."""
     with path.open("rb") as file:
         for line in file:
-            value = from_line(line)
-            if value is None:
-                return
-            yield offset, value
-            offset += len(line)
+            yield from_line(line)

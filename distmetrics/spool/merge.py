@@ -66,18 +66,28 @@ def merge(
     run_dir = Path(run_dir)
     description = describe(run_dir)
     with lock(run_dir):
-        found = Merged()
-        rows = read_rows(run_dir / METRICS)
-        for attempt, ranks in sorted(_spools(run_dir, spool_dirs).items()):
-            offline = _Offline(description, attempt, ranks, rows)
-            found.written += offline.reduce(partial)
-            found.waiting += offline.waiting()
-        if found.written:
-            sink = JsonlSink(run_dir / METRICS)
-            sink.open(Run(None, run_dir.name, Registry()))
-            sink.write_many(found.written)
-            sink.close()
-        return found
+        return complete(run_dir, description, spool_dirs, partial)
+
+
+def complete(
+    run_dir: Path,
+    description: Mapping[str, Any],
+    spool_dirs: Iterable[str | Path] = (),
+    partial: bool = False,
+) -> Merged:
+    """What `merge` does, for whoever holds the lock of the run directory and has read run.json."""
+    found = Merged()
+    rows = read_rows(run_dir / METRICS)
+    for attempt, ranks in sorted(_spools(run_dir, description, spool_dirs).items()):
+        offline = _Offline(description, attempt, ranks, rows)
+        found.written += offline.reduce(partial)
+        found.waiting += offline.waiting()
+    if found.written:
+        sink = JsonlSink(run_dir / METRICS)
+        sink.open(Run(None, run_dir.name, Registry()))
+        sink.write_many(found.written)
+        sink.close()
+    return found
 
 
 def read_rows(path: Path) -> list[Record]:
@@ -94,23 +104,37 @@ def read_rows(path: Path) -> list[Record]:
 
 
 def keep_last(rows: Iterable[Record]) -> list[Record]:
-    """The rows that are not superseded: of each attempt those before the next one's first step."""
+    """The rows that are not superseded: of each attempt those before the next one's first step.
+
+    A child whose steps are its own, such as epochs, has a first step of its own.
+    """
     rows = list(rows)
-    first: dict[int, int] = {}
+    first: dict[int, dict[str | None, int]] = {}
     for row in rows:
         if not row.late:
-            first[row.attempt] = min(first.get(row.attempt, row.first_step), row.first_step)
+            steps = first.setdefault(row.attempt, {})
+            steps[row.logger] = min(steps.get(row.logger, row.first_step), row.first_step)
+
+    def limit(steps: Mapping[str | None, int], logger: str | None) -> int:
+        return min(steps.get(logger, NEVER), steps.get(None, NEVER))
+
     return [
         row
         for row in rows
-        if all(row.step < step for attempt, step in first.items() if attempt > row.attempt)
+        if all(
+            row.step < limit(steps, row.logger)
+            for attempt, steps in first.items()
+            if attempt > row.attempt
+        )
     ]
 
 
-def _spools(run_dir: Path, spool_dirs: Iterable[str | Path]) -> dict[int, dict[int, SpooledRank]]:
+def _spools(
+    run_dir: Path, description: Mapping[str, Any], spool_dirs: Iterable[str | Path]
+) -> dict[int, dict[int, SpooledRank]]:
     found: dict[int, dict[int, SpooledRank]] = {}
     for folder in (run_dir / SPOOL, *map(Path, spool_dirs)):
-        for attempt, ranks in read_spool(folder).items():
+        for attempt, ranks in read_spool(folder, description.get("id", "")).items():
             found.setdefault(attempt, {}).update(ranks)
     return found
 
@@ -134,9 +158,13 @@ class _Offline:
         self._attempt = attempt
         mine = [row for row in rows if row.attempt == attempt]
         self._written = {identity(row) for row in mine}
-        self._world_size = _world_size(description, attempt, ranks, mine)
+        self._positions: dict[str, int] = {}
+        for name, label, _ in self._written:
+            self._positions[name] = max(self._positions.get(name, -1), label)
+        known = _attempt(description, attempt)
+        self._world_size = _world_size(known, ranks, mine)
         self._ranks = [ranks.get(rank, SpooledRank()) for rank in range(self._world_size)]
-        mesh = description.get("mesh")
+        mesh = known.get("mesh")
         self._topologies = [
             Topology(rank, self._world_size, None if mesh is None else RecordedMesh(**mesh))
             for rank in range(self._world_size)
@@ -166,17 +194,24 @@ class _Offline:
         return texts
 
     def _continue(self, rows: Sequence[Record]) -> None:
-        """Take up the running totals where the last written row of each stream left them."""
-        last: dict[str, int] = {}
+        """Take up the running totals where the last written row of each stream left them.
+
+        Those that no row of this attempt holds begin as the attempt itself did.
+        """
         totals: dict[str, dict[str, State]] = {}
+        for rank in self._ranks:
+            for name, stream in rank.streams.items():
+                plain = {key: State.from_plain(value) for key, value in stream.totals.items()}
+                totals.setdefault(name, {}).update(plain)
         for row in rows:
-            name, label, _ = identity(row)
-            last[name] = max(last.get(name, -1), label)
-            prefix = prefix_of(name)
-            for key, plain in row.exact.items():
-                totals.setdefault(name, {})[key[len(prefix) :]] = State.from_plain(plain)
-        for name, label in last.items():
-            self._results.continue_from(name, label, totals.get(name, {}))
+            name, prefix = row.logger or "", prefix_of(row.logger or "")
+            tables = [rank.streams[name].table for rank in self._ranks if name in rank.streams]
+            for key in dict.fromkeys(key for table in tables for key in table):
+                state = total_of(row, prefix + key.name) if key.reduction.cumulative else None
+                if state is not None:
+                    totals.setdefault(name, {})[key.name] = state
+        for name in {*totals, *self._positions}:
+            self._results.continue_from(name, self._positions.get(name, -1), totals.get(name, {}))
 
     def _rounds(self, partial: bool) -> list[Record]:
         schemas = [Schema() for _ in self._ranks]
@@ -206,11 +241,7 @@ class _Offline:
 
     def _behind(self, name: str, label: int) -> list[int]:
         """The ranks that may have had more to add to a window."""
-        return [
-            rank
-            for rank, spooled in enumerate(self._ranks)
-            if spooled.watermarks.get(name, 0) <= label
-        ]
+        return [rank for rank, spooled in enumerate(self._ranks) if spooled.lacks(name, label)]
 
     def _left(self, rank: SpooledRank, name: str) -> list[int]:
         stream = rank.streams.get(name)
@@ -220,8 +251,8 @@ class _Offline:
 
     def _offer(self, rank: SpooledRank, partial: bool) -> Offer:
         marks = {
-            name: NEVER if partial else mark
-            for name, mark in rank.watermarks.items()
+            name: NEVER if partial else rank.passed(name, self._positions.get(name, -1))
+            for name in rank.watermarks
             if not name.startswith(COLLECTIVE)
         }
         names = dict.fromkeys(name for spooled in self._ranks for name in spooled.streams)
@@ -252,16 +283,25 @@ def _warn(text: str) -> None:
     warnings.warn(text, DistmetricsWarning, stacklevel=2)
 
 
+def total_of(row: Record, key: str) -> State | None:
+    """The state of a running total up to a row, by the key's name there; None: it has none."""
+    value = row.values.get(key)
+    if isinstance(value, int):
+        return State.of_int(value)
+    return State.from_plain(row.exact[key]) if key in row.exact else None
+
+
+def _attempt(description: Mapping[str, Any], attempt: int) -> Mapping[str, Any]:
+    """What run.json says of an attempt."""
+    found = [entry for entry in description["attempts"] if entry["attempt"] == attempt]
+    return found[0] if found else description
+
+
 def _world_size(
-    description: Mapping[str, Any],
-    attempt: int,
-    ranks: Mapping[int, SpooledRank],
-    rows: Sequence[Record],
+    known: Mapping[str, Any], ranks: Mapping[int, SpooledRank], rows: Sequence[Record]
 ) -> int:
-    """The number of ranks of an attempt, by the run's own word where it has one."""
-    sizes = {entry["attempt"]: entry["world_size"] for entry in description.get("attempts", ())}
-    known = sizes.get(attempt, rows[0].world_size if rows else description["world_size"])
-    return max(int(known), max(ranks) + 1)
+    """The number of ranks of an attempt: by the run's own word, its rows and its spools."""
+    return max(int(known["world_size"]), max(ranks) + 1, *(row.world_size for row in rows), 1)
 
 
 def _together(rounds: Sequence[Round]) -> Outcome:

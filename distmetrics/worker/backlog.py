@@ -6,8 +6,9 @@ import itertools
 from collections.abc import Mapping
 
 from distmetrics.exchange.round import MOST
-from distmetrics.spool.journal import Journal, Place
+from distmetrics.spool.journal import Place
 from distmetrics.window.stream import Window
+from distmetrics.worker.spool import Spool
 
 IN_MEMORY = 4 * MOST
 """Windows of a stream that are kept in memory where a spool has them too, at most."""
@@ -18,6 +19,10 @@ class Backlog:
 
     Args:
         name: the stream's name.
+
+    Attributes:
+        sent: the label through which windows have been reduced.
+        lost: windows that could not be read back from the spool.
     """
 
     def __init__(self, name: str) -> None:
@@ -25,34 +30,48 @@ class Backlog:
         self._windows: dict[int, Window | None] = {}
         self._places: dict[int, Place] = {}
         self.sent = -1
+        self.lost = 0
 
     def __len__(self) -> int:
         """How many windows have not been reduced."""
         return sum(label > self.sent for label in list(self._windows))
 
     def add(self, windows: Mapping[int, Window], places: Mapping[int, Place]) -> None:
-        """Append windows, with where the spool has them."""
+        """Append windows, and where the spool has windows of now or before."""
         self._windows |= windows
-        self._places |= places
+        self._places |= {label: place for label, place in places.items() if label in self._windows}
         if len(self._windows) > IN_MEMORY:
-            for label in places:
+            for label in self._places.keys() & places.keys():
                 self._windows[label] = None
 
-    def next(self, journal: Journal | None) -> dict[int, Window]:
+    def next(self, spool: Spool | None) -> dict[int, Window]:
         """The oldest windows that have not been reduced, up to `MOST`."""
         labels = [label for label in self._windows if label > self.sent]
         found: dict[int, Window] = {}
         for label in itertools.islice(labels, MOST):
             window = self._windows[label]
             if window is None:
-                assert journal is not None
-                for other, read in journal.load(self._places[label], self._name).items():
-                    if self._windows.get(other, read) is None:
-                        self._windows[other] = read
-                window = self._windows[label]
-                assert window is not None
+                assert spool is not None
+                self._read_back(self._places[label], spool)
+                window = self._windows[label] or self._lose(label)
             found[label] = window
         return found
+
+    def _read_back(self, place: Place, spool: Spool) -> None:
+        """Take the windows of a line of the spool into memory again."""
+        try:
+            read = spool.read(place, self._name)
+        except OSError:
+            return
+        for label, window in read.items():
+            if self._windows.get(label, window) is None:
+                self._windows[label] = window
+
+    def _lose(self, label: int) -> Window:
+        """An empty window in the place of one that the disk does not give back."""
+        self.lost += 1
+        window = self._windows[label] = Window(0.0)
+        return window
 
     def only(self, label: int | None) -> dict[int, Window]:
         """The window of a label, if there is one; the others are forgotten."""

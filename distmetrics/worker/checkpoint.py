@@ -55,7 +55,8 @@ def capture(
         for name, offered in offer.streams.items()
     }
     said = {"limbs": limb_range(opens.values()), "streams": mine}
-    told = yield AllGather(json.dumps(said).encode())
+    nothing = {"limbs": limb_range(()), "streams": {}}
+    told = yield AllGather(json.dumps(said).encode(), json.dumps(nothing).encode())
     peers = [json.loads(part) for part in told]
     limbs = (min(p["limbs"][0] for p in peers), max(p["limbs"][1] for p in peers))
     if limbs[0] >= limbs[1]:

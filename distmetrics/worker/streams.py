@@ -10,95 +10,26 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.round import Offer, Offered, Outcome
-from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema
-from distmetrics.exchange.topology import Topology
-from distmetrics.snapshot import Snapshot
+from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema, prefix_of
 from distmetrics.snapshot.staging import arrived, land
-from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
 from distmetrics.worker.checkpoint import restored_window
+from distmetrics.worker.contributions import Contributions
+from distmetrics.worker.events import Event, Flushed, Logged, Opened, Restored, Ticket
+from distmetrics.worker.spool import Declared, Spool
 
 _LOG = logging.getLogger("distmetrics")
 BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
-class Opened(NamedTuple):
-    """A logger or child was made."""
-
-    stream: str
-    every: int | None
-    table: KeyTable
-    now: float
-
-
-class Logged(NamedTuple):
-    """Values were logged; without a snapshot a promise of nothing more below the step."""
-
-    stream: str
-    step: int | None
-    snapshot: Snapshot | None
-    own_step: bool
-    now: float
-
-
-@dataclass
-class Ticket:
-    """Someone in the training thread waits for a stream to be reduced.
-
-    Attributes:
-        stream: its name.
-        absent: the ranks that do not wait for it yet, and their last steps.
-        values: the values of the stream's last row, once it is reduced.
-        reached: the watermark of the stream then, the same on every rank.
-        error: why it will not be.
-        taken: `values` or `error` are on their way.
-        withdrawn: nobody waits any more.
-        done: set when `values` or `error` is there.
-    """
-
-    stream: str
-    absent: dict[int, int] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)
-    reached: int = 0
-    error: Exception | None = None
-    taken: bool = False
-    withdrawn: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
-
-
-class Flushed(NamedTuple):
-    """A flush through a step, and who waits for it."""
-
-    stream: str
-    step: int
-    now: float
-    ticket: Ticket | None
-
-
-class Restored(NamedTuple):
-    """A stream goes on where a checkpoint was taken."""
-
-    stream: str
-    saved: Mapping[str, Any]
-    topology: Topology
-    now: float
-
-
-class Ended(NamedTuple):
-    """The logger was closed."""
-
-    now: float
-
-
-Event = Opened | Logged | Flushed | Restored | Ended
+NONE: Mapping[str, Any] = {}
 _Places = dict[str, dict[int, Place]]
 
 
@@ -128,6 +59,11 @@ class Streams:
         journal: the rank's spool; None for a logger that keeps none.
         tell: receives what a user should know.
         rank: this rank.
+        contributions: records what every call said; None for a logger that does not.
+
+    Attributes:
+        spooled_step: the step through which all is on disk.
+        lost: closed windows that the disk did not give back.
     """
 
     def __init__(
@@ -135,13 +71,18 @@ class Streams:
         journal: Journal | None = None,
         tell: Callable[[str], object] = _LOG.warning,
         rank: int = 0,
+        contributions: Contributions | None = None,
     ) -> None:
         self._rank = rank
         self.events: deque[Event] = deque()
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
-        self._journal = journal
+        self.lost = 0
+        self._spooled = None if journal is None else Spool(journal, tell)
         self._tell = tell
+        self._contributions = contributions
+        self._totals: dict[str, Mapping[str, Any]] = {}
+        self._given_up = False
         self._streams: dict[str, Stream] = {}
         self._backlogs: dict[str, Backlog] = {}
         self._agreed: dict[str, StreamSchema] = {}
@@ -160,6 +101,8 @@ class Streams:
 
     def push(self, event: Event) -> None:
         """Append what the training thread did; never waits for another rank or for I/O."""
+        if self._given_up and self._spooled is None:
+            return
         self.events.append(event)
         if len(self.events) > BACKLOG:
             with self._consuming:
@@ -179,6 +122,10 @@ class Streams:
                 self.waiting.remove(ticket)
             return True
 
+    def begin_with(self, name: str, totals: Mapping[str, Any]) -> None:
+        """The running totals, as plain values, with which this attempt begins a stream."""
+        self._totals[name] = totals
+
     # --- collecting ---
 
     def collect(self) -> None:
@@ -196,11 +143,15 @@ class Streams:
                 self._offered = view.waiting
             # what a waiting rank does next must come after what the round raises
             self._held |= offering and bool(view.waiting)
+        if self._contributions is not None:
+            for name, windows in closed.items():
+                self._contributions.close(name, windows)
         places = self._spool(closed, view)
         with self._consuming:
             for name, windows in closed.items():
                 backlog = self._backlogs.setdefault(name, Backlog(name))
-                backlog.add(windows, places.get(name, {}))
+                if not self._given_up:
+                    backlog.add(windows, places.get(name, {}))
             self._view = view
         return view
 
@@ -228,28 +179,21 @@ class Streams:
 
     def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
         """Write closed windows and watermarks through to the spool before they are offered."""
-        if self._journal is None:
+        if self._spooled is None:
             return {}
-        places: _Places = {}
-        marks = {name: promise.watermark for name, promise in view.streams.items()}
-        try:
-            for name, windows in closed.items():
-                if name.startswith(COLLECTIVE):
-                    continue  # once this process has died, nobody waits for it
-                promise = view.streams[name]
-                self._journal.add_stream(name, promise.every, self._streams[name].table)
-                places[name] = self._journal.add(name, windows)
-            self._journal.mark(marks | dict(view.promised))
-        except OSError as error:
-            self._journal.close(committed=False)
-            self._journal = None
-            self._tell(
-                f"the spool cannot be written ({error.strerror or error}): closed windows are kept "
-                "in memory from now on, and are lost if this process dies before they are reduced"
+        # of a collective call nothing is kept: once this process has died, nobody waits for it
+        names = [name for name in view.streams if not name.startswith(COLLECTIVE)]
+        declared = {
+            name: Declared(
+                view.streams[name].every, self._streams[name].table, self._totals.get(name, NONE)
             )
-            return places
-        root = marks.get("", 0)
-        self.spooled_step = view.streams[""].latest if root >= NEVER else first_step(root) - 1
+            for name in names
+        }
+        marks = {name: view.streams[name].watermark for name in names} | view.promised
+        places, whole = self._spooled.write({name: closed[name] for name in names}, declared, marks)
+        if whole:
+            root = marks.get("", 0)
+            self.spooled_step = view.streams[""].latest if root >= NEVER else first_step(root) - 1
         return places
 
     # --- the worker's side ---
@@ -267,11 +211,22 @@ class Streams:
                 name: self._called(name, promise, waiting.get(name))
                 if name.startswith(COLLECTIVE)
                 else self._offer(
-                    name, promise, promise.watermark, self._backlogs[name].next(self._journal)
+                    name, promise, promise.watermark, self._backlogs[name].next(self._spooled)
                 )
                 for name, promise in view.streams.items()
             }
+            self._note_losses()
         return Offer(streams, view.promised, view.closed, waiting, positions)
+
+    def _note_losses(self) -> None:
+        """Tell of windows that the disk did not give back."""
+        lost = sum(backlog.lost for backlog in self._backlogs.values())
+        if lost and not self.lost:
+            self._tell(
+                "closed windows of this rank cannot be read back from its spool: their part is "
+                "missing from the records; they are counted in stats()"
+            )
+        self.lost = lost
 
     def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
         """What this rank brings to a collective call: the window of that call and no other.
@@ -309,9 +264,9 @@ class Streams:
                 stream = self._streams.get(name)
                 if stream is not None and stream.idle:
                     stream.watermark = max(stream.watermark, label)
-        if self._journal is not None and any(p >= 0 for p in outcome.positions.values()):
+        if self._spooled is not None and any(p >= 0 for p in outcome.positions.values()):
             with self._collecting:
-                self._journal.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
+                self._spooled.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
 
     def rewind(self, positions: Mapping[str, int]) -> None:
         """Offer again what rank 0 has not written: a round was broken off."""
@@ -333,7 +288,7 @@ class Streams:
     @property
     def spooling(self) -> bool:
         """Whether closed windows are on disk."""
-        return self._journal is not None
+        return self._spooled is not None
 
     def take(self, arrived: Container[str]) -> list[Ticket]:
         """The calls that waited when the round began and for whose streams it was the last one."""
@@ -355,9 +310,25 @@ class Streams:
             self.waiting.remove(ticket)
         return tickets
 
+    def give_up(self) -> None:
+        """Nothing is reduced any more: closed windows are kept on disk only, if at all."""
+        with self._consuming:
+            self._given_up = True
+            self._backlogs.clear()
+
     def backlog(self) -> int:
         """How many closed windows wait to be reduced."""
         return sum(len(backlog) for backlog in list(self._backlogs.values()))
+
+    @property
+    def kept(self) -> int:
+        """How many closed windows are not known to be written."""
+        return sum(backlog.kept for backlog in list(self._backlogs.values()))
+
+    def keys(self) -> list[str]:
+        """The keys of all streams, with their children's prefixes; for messages."""
+        names = [name for name in list(self._streams) if not name.startswith(COLLECTIVE)]
+        return [prefix_of(name) + key for name in names for key in self.keys_of(name)]
 
     def keys_of(self, name: str) -> list[str]:
         """Keys of a stream, for messages."""
@@ -367,10 +338,11 @@ class Streams:
     def close(self) -> None:
         """Close the spool; it is deleted where all its windows are known to be committed."""
         with self._collecting:
-            if self._journal is not None:
-                kept = sum(backlog.kept for backlog in self._backlogs.values())
-                self._journal.close(committed=self._closed and not kept and not self.events)
-                self._journal = None
+            if self._spooled is not None:
+                clean = self._closed and not self.kept and not self.events
+                self._spooled.close(committed=clean and not self._given_up)
+                self._spooled = None
+                self._given_up = True
 
     # --- events ---
 
@@ -404,9 +376,14 @@ class Streams:
             if not event.stream:
                 self._reached = max(self._reached, saved["latest"])
         elif isinstance(event, Opened):
-            promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(
-                event.stream, event.every, event.table, promised, event.now, self._rank
+                event.stream,
+                event.every,
+                event.table,
+                self._promised.get(event.stream, 0),
+                event.now,
+                self._rank,
+                lasts=not event.stream.startswith(COLLECTIVE),
             )
         else:
             for stream in self._streams.values():
@@ -421,6 +398,8 @@ class Streams:
             # an evaluation begins where the logger was last used, not at the previous one
             stream.begin(self._used)
         stream.log(event.step, event.snapshot, event.now)
+        if self._contributions is not None and event.snapshot is not None:
+            self._contributions.add(event.stream, event.step, event.snapshot)
         if not event.stream and event.step is not None:
             self._reached = max(self._reached, event.step)
 

@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from distmetrics.comm.communicator import Communicator, name_ranks
@@ -19,9 +20,9 @@ from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
-from distmetrics.window.stream import NEVER
 from distmetrics.worker.checkpoint import STATE, capture
 from distmetrics.worker.holdups import Holdups
+from distmetrics.worker.peers import Peers
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
@@ -31,8 +32,14 @@ GATHERING = 0.25
 """Seconds between rounds while closed windows wait, so that several share a round."""
 SPOOLING = 0.2
 """Seconds between looks for closed windows to spool while a round is under way."""
-NAMING = 0.4
+BREATH = 0.02
+"""Seconds between two writes to the spool, at least."""
+NAMING = 0.25
 """Seconds in which the ranks that are left notice that one is gone, before the absent are named."""
+UNNAMED = 3.0
+"""Seconds after which a loss is told even if it cannot be said whose it is."""
+STAYING = 2.0
+"""Seconds for which a closed rank waits for lost ones that may come back."""
 SETTLING = 1.0
 """Seconds that rank 0 gives its sinks before a collective call returns."""
 
@@ -50,7 +57,7 @@ def drive(round_: Round, communicator: Communicator) -> Outcome:
             if isinstance(request, AllReduce):
                 result = communicator.all_reduce(request.array, request.op)
             else:
-                result = communicator.all_gather(request.payload)
+                result = communicator.all_gather(request.payload, request.absent)
             request = round_.send(result)
     except StopIteration as end:
         outcome: Outcome = end.value
@@ -99,7 +106,9 @@ class Worker:
         self._raise_lost = raise_lost
         self._idle = idle
         self._holdups = holdups
-        self._latest: list[int] = []
+        self._peers = Peers()
+        self._met = 0.0
+        self._leaving = False
         self._schema = Schema()
         self._positions: dict[str, int] = {}
         self._reached: dict[str, int] = {}
@@ -107,6 +116,7 @@ class Worker:
         self._wake = threading.Event()
         self._abandoned = False
         self._ended = threading.Event()
+        self._flushed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="distmetrics", daemon=True)
         self._spooler = threading.Thread(target=self._spool, name="distmetrics-spool", daemon=True)
 
@@ -120,10 +130,25 @@ class Worker:
         """Begin the next round at once."""
         self._wake.set()
 
+    def spool_soon(self) -> None:
+        """Take what was flushed to the spool at once."""
+        self._flushed.set()
+
     def join(self, timeout: float | None) -> bool:
         """Whether the worker has ended within `timeout` seconds: all ranks closed, or it failed."""
         self._thread.join(timeout)
-        return not self._thread.is_alive()
+        if self._thread.is_alive():
+            return False
+        if self._spooler.is_alive():  # it goes on after a failure
+            self._ended.set()
+            self._flushed.set()
+            self._spooler.join(timeout)
+        return True
+
+    def leave(self) -> None:
+        """Leave once all that this rank has logged is written; the others go on without it."""
+        self._leaving = self._writer is None  # without the rank that writes nobody can go on
+        self._wake.set()
 
     def abandon(self) -> None:
         """Leave after the round under way, whoever still waits."""
@@ -139,33 +164,57 @@ class Worker:
                     if self._meet_again(error):
                         continue
                     break
-                if outcome.finished:
+                if outcome.finished or self._topology.rank in outcome.leavers:
+                    break
+                if outcome.leavers:
+                    who = name_ranks(outcome.leavers)
+                    if self._meet_again(PeerLostError(f"{who} left, and the others reconnect")):
+                        continue
                     break
                 self._pause(outcome)
         except Exception as error:  # noqa: BLE001 - it must reach the training thread, whatever it is
             self.failure = error
             self._tell(_unexpected(error))
+            self._streams.give_up()
         finally:
             self._communicator.close()
             self._release(
                 self.failure
                 or DistmetricsError("the logger was closed while this call waited for other ranks")
             )
-            self._ended.set()
-            self._streams.close()
+            if not self._spooler.is_alive():
+                self._streams.close()
+            elif self._streams.closed or self._abandoned:
+                self._ended.set()
+                self._flushed.set()
 
     def _spool(self) -> None:
-        """Keep the spool up to date, whatever the rounds wait for."""
-        while not self._ended.wait(SPOOLING):
+        """Keep the spool up to date, whatever the rounds wait for or end by."""
+        try:
+            while not self._ended.is_set():
+                self._flushed.wait(SPOOLING)
+                self._flushed.clear()
+                self._streams.collect()
+                self._ended.wait(BREATH)  # what is flushed meanwhile goes together
             self._streams.collect()
+        except Exception as error:  # noqa: BLE001 - it must reach the training thread
+            self._tell(_unexpected(error))
+        finally:
+            self._streams.close()
 
     def meet(self) -> Round:
         """One round with the other workers and what follows from it, as a generator."""
         self._wake.clear()
         offer = self._streams.offer(self._positions)
+        offer = replace(
+            offer,
+            leaves=self._leaving and offer.closed and not self._streams.kept,
+            gone=self._peers.gone,
+        )
         outcome = yield from run_round(offer, self._schema, self._topology)
+        self._met = time.monotonic()
         self.rounds += 1
-        self._latest = outcome.latest
+        self._peers.note(outcome)
         self._streams.settle(outcome, self._schema)
         if self._holdups is not None:
             self._holdups.look(outcome, self._streams.backlog(), time.monotonic())
@@ -232,66 +281,66 @@ class Worker:
     # --- peers that vanish ---
 
     def _meet_again(self, error: PeerLostError) -> bool:
-        """Tell that a peer is lost, and wait until all ranks are connected again.
+        """Wait until all ranks are connected again, and tell who is missing.
 
         Returns:
             Whether they are; False where this rank is to leave.
         """
-        absent: list[int] | None = None
+        began = time.monotonic()
+        # the others notice in their next round
+        patience = max(NAMING, self._met + self._idle + NAMING - began)
         while not self._abandoned:
+            missing: list[int] = []
             try:
-                missing = self._communicator.regroup(NAMING if absent is None else IDLE)
+                missing = self._communicator.regroup(patience, self._peers.gone)
                 if not missing:
                     self._recover()
-                    if absent:
-                        self._tell(f"{name_ranks(absent)} can be reached again: the logger goes on")
-                    self.failure = None
+                    self._welcome()
                     return True
             except PeerLostError as again:
-                missing, error = [], again
-            if absent is None:
-                absent = missing
-                self.failure = self._lost(error, missing)
-                self._tell(self.failure if self._raise_lost else str(self.failure))
-            self._release(self.failure or error)
-            if self._streams.closed:
+                error = again
+            waited = time.monotonic() - began
+            if self._peers.newly_lost(missing) or (self.failure is None and waited > UNNAMED):
+                self._tell_lost(error, missing)
+            if self.failure is not None:
+                self._release(self.failure)
+            if self._streams.closed and waited >= STAYING:
                 return False
-            self._wake.wait(IDLE)
+            patience = self._idle
+            self._wake.wait(self._idle)
             self._wake.clear()
         return False
 
-    def _lost(self, error: PeerLostError, missing: list[int]) -> PeerLostError:
-        """The error that names the rank, its last step and what waits for it."""
-        rank = missing[0] if missing else None
-        step = self._latest[rank] if rank is not None and self._latest else None
-        keys = self._streams.keys_of("")
-        who = name_ranks(missing) if missing else "a rank"
-        said = "" if step is None or step >= NEVER else f" after step {step}"
-        holds = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
-        return PeerLostError(
-            f"{who} is lost{said}: {error}. The training goes on; {self._streams.backlog()} closed "
-            f"windows{holds} and those to come {self._keeping}",
-            rank,
-            step,
-            keys[0] if keys else None,
-        )
-
-    @property
-    def _keeping(self) -> str:
+    def _tell_lost(self, why: PeerLostError, missing: list[int]) -> None:
         if self._streams.spooling:
-            return "wait in the spool, from which `distmetrics merge RUN_DIR` completes the record"
-        return "are kept in memory until the ranks are connected again, for want of a spool"
+            keeping = "wait in the spool: `distmetrics merge RUN_DIR` completes the record"
+        else:
+            keeping = "are kept in memory until the ranks are connected again, for want of a spool"
+        waiting, keys = self._streams.backlog(), self._streams.keys()
+        lost = self._peers.lose(missing, why, waiting, keys, keeping)
+        self.failure = lost
+        self._tell(lost if self._raise_lost else str(lost))
+
+    def _welcome(self) -> None:
+        """All ranks are connected again."""
+        found = self._peers.found_again()
+        if found or self.failure is not None:
+            who = name_ranks(found) if found else "all ranks"
+            self._tell(f"{who} can be reached again: the logger goes on, nothing is lost")
+        self.failure = None
 
     def _recover(self) -> None:
-        """Agree again on what a broken round may have left different."""
-        state = {"schema": self._schema.state(), "positions": self._positions}
-        told = [
-            json.loads(part) for part in self._communicator.all_gather(json.dumps(state).encode())
-        ]
+        """Agree again on what a broken round may have left different: rank 0's word holds."""
+        state: dict[str, Any] = {"schema": self._schema.state()}
+        if self._writer is not None:
+            state |= {"reached": self._reached, "results": self.results.told()}
+        parts = self._communicator.all_gather(json.dumps(state).encode())
+        told = [json.loads(part) for part in parts if part]
         schema = Schema()
         schema.unite([peer["schema"] for peer in told])
         self._schema = schema
-        self._streams.rewind(told[0]["positions"])
+        self._streams.rewind(told[0]["reached"])
+        self.results.adopt(told[0]["results"])
 
     def _release(self, error: Exception) -> None:
         for ticket in self._streams.break_off():

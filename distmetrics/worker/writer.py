@@ -44,7 +44,11 @@ class Writer:
         self._direct: dict[str, Sink] = {}
         self._isolated: dict[str, IsolatedSink] = {}
         self._log = None if run.directory is None else JsonlSink()
+        self._log_is_open = False
+        self._writing = threading.RLock()
+        self._closed = False
         self._unwritten: list[Record] = []
+        self._unsynced = False
         for name, sink in sinks:
             if getattr(sink, "direct", False):
                 self._direct[name] = sink
@@ -62,7 +66,7 @@ class Writer:
     @property
     def committed(self) -> bool:
         """Whether every record is in ``metrics.jsonl``, through to the disk."""
-        return not self._unwritten
+        return not self._unwritten and not self._unsynced
 
     def open(self, first: Record | None = None) -> None:
         """Open the sinks, once; they open at the first record, or when a handle is asked for."""
@@ -75,8 +79,8 @@ class Writer:
         run = self._run
         if run.attempt and first is not None:
             run = replace(run, resumed_from=first.first_step)
-        if self._log is not None and not self._try(LOG, "opening", lambda: _open(self._log, run)):
-            self._failed.add(LOG)
+        if self._log is not None:
+            self._try(LOG, "opening", self._open_log)
         for name, sink in self._direct.items():
             mine = _for_sink(run, name)
             if not self._try(name, "opening", lambda s=sink, r=mine: s.open(r)):  # type: ignore[misc]
@@ -85,9 +89,12 @@ class Writer:
             isolated.open(_for_sink(run, name))
 
     def write(self, records: Sequence[Record]) -> None:
-        """Hand the records to every sink, in order."""
-        if not records and not self._unwritten:
-            return
+        """Hand the records to every sink, in order; once it is closed, to none."""
+        with self._writing:
+            if not self._closed and (records or not self.committed):
+                self._write(records)
+
+    def _write(self, records: Sequence[Record]) -> None:
         self.open(records[0] if records else None)
         self._write_log(records)
         if not records:
@@ -112,16 +119,32 @@ class Writer:
         """Close every sink; those that take longer than `timeout` seconds are left behind."""
         if not self._opened:
             return
-        self._write_log(())
-        self._note_states()
-        if self._log is not None and LOG not in self._failed:
-            self._try(LOG, "closing", self._log.close)
-        for name, sink in self._direct.items():
-            if name not in self._failed:
-                self._try(name, "closing", sink.close)
         deadline = time.monotonic() + timeout
+        # in a thread, since a disk may hang
+        closing = threading.Thread(target=self._close_files, name="distmetrics-close", daemon=True)
+        closing.start()
+        closing.join(timeout)
+        if closing.is_alive():
+            self._report(f"the files of the run did not close within {timeout:g} s; left behind")
         for isolated in self._isolated.values():
             isolated.close(max(0.1, deadline - time.monotonic()))
+
+    def _close_files(self) -> None:
+        with self._writing:
+            self._write_log(())
+            self._closed = True
+            self._note_states()
+            if self._log is not None and self._log_is_open:
+                self._try(LOG, "closing", self._log.close)
+            for name, sink in self._direct.items():
+                if name not in self._failed:
+                    self._try(name, "closing", sink.close)
+            if self._unwritten:
+                self._report(
+                    f"{len(self._unwritten)} records could not be written to metrics.jsonl of "
+                    f"{self._run.directory}; `distmetrics merge` writes them once there is room, "
+                    "from the spools"
+                )
 
     def handle(self, name: str) -> Any:
         """The sink's own handle; None where there is no such sink."""
@@ -149,19 +172,23 @@ class Writer:
     def _write_log(self, records: Sequence[Record]) -> None:
         """Append to ``metrics.jsonl``; what the disk does not take waits, up to a bound."""
         log = self._log
-        if log is None or not (records or self._unwritten):
+        if log is None or not (records or not self.committed):
             return
         self._unwritten += records
         waiting = self._unwritten
 
         def write() -> None:
-            log.write_many(waiting)
+            self._open_log()
+            if waiting:
+                self._unsynced = True
+                log.write_many(waiting)
+                self._written[LOG] += len(waiting)
+                self._unwritten = []
             log.sync()
+            self._unsynced = False
 
-        if LOG not in self._failed and self._try(LOG, f"writing step {waiting[-1].step}", write):
-            self._written[LOG] += len(waiting)
-            self._unwritten = []
-        elif len(waiting) > KEPT:
+        doing = f"writing step {waiting[-1].step}" if waiting else "waiting for the disk"
+        if not self._try(LOG, doing, write) and len(self._unwritten) > KEPT:
             if not self._lost:
                 self._report(
                     f"{self._run.directory}/metrics.jsonl cannot be written and {KEPT} records "
@@ -170,6 +197,12 @@ class Writer:
                 )
             self._lost += len(waiting) - KEPT
             self._unwritten = waiting[-KEPT:]
+
+    def _open_log(self) -> None:
+        """Open the JSONL file, where it is not open yet."""
+        if self._log is not None and not self._log_is_open:
+            self._log.open(self._run)
+            self._log_is_open = True
 
     def _note_states(self) -> None:
         """Remember what finds the sinks' own runs again after a restart."""
@@ -216,11 +249,6 @@ class Writer:
                 )
             return False
         return True
-
-
-def _open(log: JsonlSink | None, run: Run) -> None:
-    assert log is not None
-    log.open(run)
 
 
 def _copies(records: Sequence[Record]) -> list[Record]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -146,16 +145,15 @@ def test_a_waiting_flush_names_the_ranks_that_did_not_come() -> None:
 
 def test_a_rank_that_comes_in_time_is_waited_for() -> None:
     """The others are told of it after `notice_after`, and get the value."""
-    loggers: dict[int, dm.Logger] = {}
+    said = threading.Event()
 
     def train(logger: dm.Logger) -> None:
-        loggers[dm.get_rank()] = logger
+        notices = logger._core.notices
+        say = notices.say
+        notices.say = lambda text: (say(text), said.set())  # type: ignore[method-assign]
         logger.log({"m": dm.Count(1)}, step=7)
         if dm.get_rank() == 1:
-            deadline = time.monotonic() + 20
-            while 0 not in loggers or not loggers[0]._core.notices:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            assert said.wait(20)
         assert logger.flush(wait=True) == {"m": 2}
 
     with warned(r"flush\(wait=True\) waits for rank 1 \(last steps: rank 1: 7\)", times=1):
@@ -273,3 +271,28 @@ def test_wrong_options_are_errors() -> None:
             logger.reduce(3)  # type: ignore[arg-type]
 
     records(1, train)
+
+
+def test_a_call_of_reduce_stands_for_itself() -> None:
+    """A total is that of this call, and what takes no time has no rate by the clock."""
+
+    def registry() -> dm.Registry:
+        made = dm.Registry()
+        made.total("seen")
+        made.ratio("accuracy", "correct", "seen")
+        made.rate("by_clock", of="seen")
+        made.rate("by_key", of="seen", seconds="took")
+        return made
+
+    def train(logger: dm.Logger) -> None:
+        for _ in range(3):
+            found = logger.reduce({"seen": 4, "correct": 1, "took": 0.5})
+            assert found == {
+                "seen": 8,
+                "correct": 2,
+                "took": 0.5,
+                "accuracy": 0.25,
+                "by_key": 16.0,
+            }
+
+    records(2, train, registry)
