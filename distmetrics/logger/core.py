@@ -143,14 +143,9 @@ class Core:
         self._parts.worker.spool_soon()
 
     def check_open(self) -> None:
-        """Raise where the logger is closed, or belongs to the process that this one came from."""
+        """Raise where the logger is closed."""
         if self._closed:
             raise DistmetricsError("this logger is closed; make a new one to log more")
-        if os.getpid() != self._pid:
-            raise DistmetricsError(
-                f"this logger belongs to process {self._pid} and was inherited by a fork of it, "
-                "where nothing reads what is logged; return the values to the process that trains"
-            )
 
     def regress(self, step: int, high: int) -> None:
         """What a step lower than an earlier one is."""

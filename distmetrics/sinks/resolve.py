@@ -89,8 +89,7 @@ def make_sinks(
     """
     sinks: list[NamedSink] = []
     seen: list[SinkSpec] = []
-    one = isinstance(specs, str) or not isinstance(specs, Iterable)
-    for spec in (specs,) if one else specs:
+    for spec in _several(specs):
         if any(spec is other or (isinstance(spec, str) and spec == other) for other in seen):
             raise InvalidValue(f"sinks: {spec!r} is given twice; give each sink once")
         seen.append(spec)
@@ -103,6 +102,10 @@ def make_sinks(
             _require_directory(name, run_dir)
         sinks.append(NamedSink(_free_name(name, sinks), sink))
     return sinks
+
+
+def _several(specs: Any) -> Iterable[Any]:
+    return specs if isinstance(specs, Iterable) and not isinstance(specs, str) else (specs,)
 
 
 def _sink(spec: Any) -> Sink:
