@@ -309,11 +309,13 @@ class Core:
             return
         parts = self._parts
         self.staging.copy()
+        for scope in self._scopes:
+            scope.log_rest()
         if ends:
             self._closed = True
             parts.streams.events.append(Ended(self.clock.now()))
         else:
-            parts.streams.events.extend(scope.rest() for scope in self._checkpoints.scopes)
+            parts.streams.events.extend(scope.rest() for scope in self._scopes)
         parts.worker.wake()
         # the thread that was interrupted may hold what collecting needs
         collecting = threading.Thread(target=parts.streams.collect, daemon=True)

@@ -29,6 +29,8 @@ BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
+PUSHING = 1.0
+"""Seconds for which the training thread then waits for its worker; a signal's handler may push."""
 NONE: Mapping[str, Any] = {}
 _Places = dict[str, dict[int, Place]]
 
@@ -62,6 +64,7 @@ class Streams:
         contributions: records what every call said; None for a logger that does not.
 
     Attributes:
+        spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
     """
@@ -78,6 +81,7 @@ class Streams:
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
         self.lost = 0
+        self.spooling = journal is not None
         self._spooled = None if journal is None else Spool(journal, tell)
         self._tell = tell
         self._contributions = contributions
@@ -104,9 +108,11 @@ class Streams:
         if self._given_up and self._spooled is None:
             return
         self.events.append(event)
-        if len(self.events) > BACKLOG:
-            with self._consuming:
+        if len(self.events) > BACKLOG and self._consuming.acquire(timeout=PUSHING):
+            try:
                 self._consume_events(wait=False)
+            finally:
+                self._consuming.release()
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Wait no longer; False while a round is under way that may still bring the values.
@@ -284,11 +290,6 @@ class Streams:
         with self._consuming:
             found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
-
-    @property
-    def spooling(self) -> bool:
-        """Whether closed windows are on disk."""
-        return self._spooled is not None
 
     def take(self, arrived: Container[str]) -> list[Ticket]:
         """The calls that waited when the round began and for whose streams it was the last one."""
