@@ -71,8 +71,11 @@ def main() -> None:
             check=False,
         )
         seconds = time.perf_counter() - begin
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        print(f"exit code {done.returncode}: {seconds:.1f} s, peak memory {peak:.2f} GiB")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        print(
+            f"exit code {done.returncode}: {seconds:.1f} s, of CPU "
+            f"{used.ru_utime + used.ru_stime:.1f} s, peak memory {used.ru_maxrss / 2**20:.2f} GiB"
+        )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,34 @@ class Aligned:
         spread = self.spread if row is None else np.abs(self.values[row] - self.values[0])
         np.divide(spread, largest, out=found, where=largest > 0)
         return found
+
+
+_MOST, _FIRST, _BLOCK, _RARE = 4096, 1024, 32, 1024
+
+
+def thinned(aligned: Aligned, differing: Bools) -> Aligned:
+    """A key at no more than some thousand steps, enough to tell why its runs differ.
+
+    Kept are the first steps, blocks of neighbouring steps spread over the rest, and, since they
+    may be rare, steps that are marked in `differing`, shape (n,).
+    """
+    count = aligned.count
+    if count <= _MOST + _RARE:
+        return aligned
+    blocks = np.linspace(_FIRST, count - _BLOCK, (_MOST - _FIRST) // _BLOCK).astype(np.int64)
+    kept = np.zeros(count, bool)
+    kept[:_FIRST] = True
+    kept[(blocks[:, None] + np.arange(_BLOCK)).ravel()] = True
+    rare = np.flatnonzero(differing & ~kept)
+    if differing.mean() < 0.1:
+        kept[rare[:: max(1, len(rare) // _RARE)]] = True
+    rows = np.flatnonzero(kept)
+    return replace(
+        aligned,
+        steps=aligned.steps[rows],
+        values=aligned.values[:, rows],
+        spread=aligned.spread[rows],
+    )
 
 
 def align(

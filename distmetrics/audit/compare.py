@@ -214,6 +214,8 @@ class _Counts(Mapping[str, Floats]):
 
     def __getitem__(self, key: str) -> Floats:
         series = self._counts[key]
+        if series.steps is self._steps or np.array_equal(series.steps, self._steps):
+            return series.values
         rows = np.searchsorted(series.steps, self._steps)
         rows = np.minimum(rows, len(series) - 1)
         # A step without a count says nothing of it: 1 splits unevenly like any unknown.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from distmetrics.audit import pattern, scaling, scatter
-from distmetrics.audit.aligned import FLOAT32_STEP, Aligned, Bools, Floats
+from distmetrics.audit.aligned import FLOAT32_STEP, Aligned, Bools, Floats, thinned
 from distmetrics.audit.remedy import extreme, remedy
 from distmetrics.audit.verdict import Kind, Verdict
 
@@ -90,8 +90,11 @@ def _judge(aligned: Aligned, context: Context) -> Verdict:
     outside = beyond_tolerance(aligned, context.rtol)
     if not outside.any():
         return _verdict(aligned, _equal(aligned, context.rtol), None)
-    factors = scaling.fit(aligned)
-    found = _declared(aligned, factors) or _find(aligned, factors, context)
+    part = thinned(aligned, outside)
+    if part is not aligned:
+        context = replace(context, counts=_counts_at(part, aligned, context))
+    factors = scaling.fit(part)
+    found = _declared(part, factors) or _find(part, factors, context)
     if not found.confidence >= SURE and found.kind is not Kind.UNDECIDED:
         found = replace(
             found,
@@ -99,6 +102,11 @@ def _judge(aligned: Aligned, context: Context) -> Verdict:
             reason=f"perhaps {found.kind.value} ({found.confidence:.2f}): {found.reason}",
         )
     return _verdict(aligned, found, factors)
+
+
+def _counts_at(part: Aligned, whole: Aligned, context: Context) -> dict[str, Floats]:
+    rows = np.searchsorted(whole.steps, part.steps)
+    return {name: counts[rows] for name, counts in context.counts.items()}
 
 
 def beyond_tolerance(aligned: Aligned, rtol: float) -> Bools:

@@ -34,9 +34,9 @@ _DEGREES = 5.0
 _WHITE = 0.3
 _FLAT = 1.2  # less scatter than this, relative to that between runs: none that runs share
 _OVERLAP = 0.4  # second differences of neighbouring steps share values
-_SHARES = 10.0 ** np.linspace(-8, 6, 29)
-_FINER = 10.0 ** np.array([-0.33, -0.17, 0.17, 0.33])
-_MOST = 2000
+_SHARES = 10.0 ** np.linspace(-8, 6, 15)
+_FINER = 10.0 ** np.array([-0.6, -0.3, 0.3, 0.6])
+_MOST = 1000
 _TOO_SMALL = 0.05
 
 

@@ -33,7 +33,7 @@ class Options:
     """What a logger is made of; see `distmetrics.logger.Logger` for the meaning of each."""
 
     run_dir: Path | None
-    sinks: str | Sequence[SinkSpec]
+    sinks: SinkSpec | Sequence[SinkSpec]
     every: int | None
     mesh: Mesh | None
     config: Mapping[str, Any]

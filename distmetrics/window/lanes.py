@@ -7,7 +7,7 @@ number of NumPy calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distmetrics import exact
 from distmetrics.exact import Limbs
-from distmetrics.reductions import NOTHING, Counter, Terms
+from distmetrics.reductions import NOTHING, Counter, Reduction, Terms
 from distmetrics.snapshot import Plan, Route, Snapshot
 from distmetrics.snapshot.table import Extent, Key, KeyTable
 from distmetrics.window.tallies import Tallies, summed
@@ -244,16 +244,38 @@ def _fold_blocks(batch: _Batch, route: Route, member: _Member) -> bool:
     if sum(map(len, x)) < BLOCK * len(x) or not all(map(len, x)) or route.reduction.keeps_last:
         return False
     w = [None] * len(x) if route.weights is None else _parts(snapshot, *route.weights)
-    if not all(_is_finite(part) for part in x):
-        return False
-    if any(part is not None and not _is_positive(part) for part in w):
-        return False
-    terms = [route.reduction.contribute(a, b) for a, b in zip(x, w, strict=True)]
-    if not all(_is_finite(sums) for each in terms for _, sums in each.sums):
-        return False  # a product beyond the range of float64
-    for key, part, each in zip(route.keys, x, terms, strict=True):
-        _add_block(batch, route, key, each, position, len(part))
+    blocks = []
+    for values, weights in zip(x, w, strict=True):
+        block = _block(route.reduction, values, weights)
+        if block is None:
+            return False
+        blocks.append(block)
+    for key, part, block in zip(route.keys, x, blocks, strict=True):
+        _add_block(batch, route, key, block, position, len(part))
     return True
+
+
+def _block(reduction: Reduction, x: Array, w: Array | None) -> Terms | None:
+    """What many contributions of a key add, their sums condensed; None: it takes a closer look."""
+    few = None
+    if reduction.sums and w is None:
+        few = exact.condensed(x)  # which looks at them all; often the sum itself
+        if few is None:
+            return None
+    elif not _is_finite(x) or (w is not None and not _is_positive(w)):
+        return None
+    terms = None
+    if reduction.block is not None and w is None:
+        terms = reduction.block(x)
+    if terms is None:
+        terms = reduction.contribute(x, w)
+    sums = []
+    for row, values in terms.sums:
+        condensed = few if values is x and few is not None else exact.condensed(values)
+        if condensed is None:  # a product beyond the range of float64
+            return None
+        sums.append((row, condensed))
+    return replace(terms, sums=tuple(sums))
 
 
 def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, count: int) -> None:
@@ -264,7 +286,7 @@ def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, c
     counters[Counter.PLAIN] += count * (route.weights is None)
     counters[Counter.WEIGHT_FLOATS] += count * route.weight_floats
     for row, values in terms.sums:
-        batch.few.append((slot * batch.rows + key.row + row, exact.condensed(values)))
+        batch.few.append((slot * batch.rows + key.row + row, values))
     for offset, images in terms.maxes:
         field = slot * batch.fields + key.field + offset
         batch.maxes[field] = max(batch.maxes[field], images.max())
@@ -272,6 +294,9 @@ def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, c
         met = buckets[buckets >= 0]
         tally = np.full(len(met), slot * batch.each + key.tally + offset, np.int64)
         batch.tallies.append(Tallies.counted(tally, met))
+    for offset, buckets, counts in terms.counted:
+        tally_of = slot * batch.each + key.tally + offset
+        batch.tallies.append(Tallies.of_one(tally_of, buckets, counts))
 
 
 def _is_finite(values: Array) -> bool:

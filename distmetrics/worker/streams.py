@@ -377,9 +377,14 @@ class Streams:
             if not event.stream:
                 self._reached = max(self._reached, saved["latest"])
         elif isinstance(event, Opened):
-            promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(
-                event.stream, event.every, event.table, promised, event.now, self._rank
+                event.stream,
+                event.every,
+                event.table,
+                self._promised.get(event.stream, 0),
+                event.now,
+                self._rank,
+                lasts=not event.stream.startswith(COLLECTIVE),
             )
         else:
             for stream in self._streams.values():

@@ -33,7 +33,7 @@ def rounded(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def summed(values: Sequence[Number]) -> Number:

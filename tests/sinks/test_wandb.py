@@ -130,7 +130,6 @@ def test_values_are_kept(tmp_path: Path) -> None:
         "inf": math.inf,
         "neg": -math.inf,
         "nan": math.nan,
-        "hist": {"edges": [0, 1], "counts": [3]},
     }
     write(tmp_path, [record(1, values)])
     row = without_clock(one_log(tmp_path).rows[0])
