@@ -47,7 +47,9 @@ class Crash(NamedTuple):
     torn: bool
 
 
-def crash(run_dir: Path, world_size: int, seconds: float, pace: float, draw: random.Random) -> Crash:
+def crash(
+    run_dir: Path, world_size: int, seconds: float, pace: float, draw: random.Random
+) -> Crash:
     """Train, kill all ranks after so many seconds, merge, and check every row.
 
     Raises:
