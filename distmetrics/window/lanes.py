@@ -127,6 +127,7 @@ class _Batch:
         self.sums = exact.zeros(slots * self.rows)
         self.counters = np.zeros((slots * self.keys, len(Counter)), np.int64)
         self.maxes = np.full(slots * self.fields, NOTHING, np.int64)
+        self.moments = np.full(slots * self.fields, NOTHING, np.int64)
         self.tallies: list[Tallies] = []
         self.few: list[tuple[int, Array]] = []
 
@@ -153,14 +154,17 @@ class _Batch:
 
 
 _Member = tuple[int, Snapshot, int]
-"""A slot's position, a snapshot, its step."""
+"""A slot's position, a snapshot, its moment: the step, and below it the number of the call."""
+_CALLS = 12
+"""Bits for the number of a call."""
 
 
 def _by_plan(slots: list[Slot]) -> dict[Plan, list[_Member]]:
     found: dict[Plan, list[_Member]] = {}
     for position, slot in enumerate(slots):
-        for snapshot, step in slot.pending:
-            found.setdefault(snapshot.plan, []).append((position, snapshot, step))
+        for call, (snapshot, step) in enumerate(slot.pending):
+            member = (position, snapshot, (step << _CALLS) + call)
+            found.setdefault(snapshot.plan, []).append(member)
     return found
 
 
@@ -181,7 +185,7 @@ def _fold_scalars(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
         for parts in zip(*(snapshot.arrays for _, snapshot, _ in members), strict=True)
     ]
     slots = np.array([position for position, _, _ in members], np.int64)
-    steps = np.array([step for _, _, step in members], np.int64)
+    moments = np.array([moment for _, _, moment in members], np.int64)
     for route in plan.routes:
         width = len(route.keys)
         x = _columns(matrices[route.values[0]], route.values[1])
@@ -197,7 +201,7 @@ def _fold_scalars(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
             None if w is None else w.reshape(-1),
             np.repeat(slots, width),
             np.tile(np.arange(width), count),
-            np.repeat(steps, width),
+            np.repeat(moments, width),
         )
 
 
@@ -209,7 +213,7 @@ def _columns(matrix: Array, columns: tuple[int, ...]) -> Array:
 
 def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
     """A snapshot with columns of any length."""
-    position, snapshot, step = member
+    position, snapshot, moment = member
     assert snapshot.sizes is not None
     for route in plan.routes:
         if _fold_blocks(batch, route, member):
@@ -218,7 +222,7 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
         w = None if route.weights is None else _pieces(snapshot, *route.weights)[0]
         which = np.repeat(np.arange(len(lengths)), lengths)
         slots = np.full(len(which), position, np.int64)
-        _contribute(batch, route, x, w, slots, which, np.full(len(which), step, np.int64))
+        _contribute(batch, route, x, w, slots, which, np.full(len(which), moment, np.int64))
 
 
 def _parts(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> list[Array]:
@@ -317,7 +321,7 @@ def _contribute(
     w: Array | None,
     slots: Int64Array,
     which: Int64Array,
-    steps: Int64Array,
+    moments: Int64Array,
 ) -> None:
     """Add contributions `x`, weights `w`: of key `which` of the route, in slot `slots`."""
     reduction = route.reduction
@@ -333,7 +337,8 @@ def _contribute(
             if not reduction.keeps_last:
                 keep &= finite
     if not keep.all():
-        x, cells, slots, which, steps = x[keep], cells[keep], slots[keep], which[keep], steps[keep]
+        x, cells, slots, which = x[keep], cells[keep], slots[keep], which[keep]
+        moments = moments[keep]
         w = None if w is None else w[keep]
     if not len(x):
         return
@@ -347,7 +352,7 @@ def _contribute(
         batch.counters[:, Counter.WEIGHT_FLOATS] += counts
     terms = reduction.contribute(x, w)
     _add_sums(batch, route, terms, slots, which, cells)
-    _add_maxes(batch, route, terms, slots, which, steps)
+    _add_maxes(batch, route, terms, slots, which, moments)
     _add_tallies(batch, route, terms, slots, which)
 
 
@@ -378,7 +383,7 @@ def _add_maxes(
     terms: Terms,
     slots: Int64Array,
     which: Int64Array,
-    steps: Int64Array,
+    moments: Int64Array,
 ) -> None:
     if not terms.maxes:
         return
@@ -388,10 +393,11 @@ def _add_maxes(
         for offset, images in terms.maxes:
             np.maximum.at(batch.maxes, first + offset, images)
         return
-    step = first + route.reduction.maxes - 2
-    newer = np.flatnonzero(steps >= batch.maxes[step])
-    # of equal indices NumPy keeps the last assignment: order by step, then by call
-    newer = newer[np.argsort(steps[newer], kind="stable")]
+    newer = np.flatnonzero(moments > batch.moments[first])
+    # of equal indices NumPy keeps the last assignment
+    newer = newer[np.argsort(moments[newer], kind="stable")]
+    batch.moments[first[newer]] = moments[newer]
+    steps = moments >> _CALLS
     for offset, images in (
         *terms.maxes,
         (route.reduction.maxes - 2, steps),
