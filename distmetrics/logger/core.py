@@ -335,6 +335,7 @@ class Core:
         collecting.start()
         collecting.join(LEAVING / 4)
         if ends:
+            parts.worker.leave()
             parts.worker.join(LEAVING / 4)
             parts.worker.abandon()
             self._shut(LEAVING / 4)
@@ -367,6 +368,7 @@ class Core:
     def _abandon(self, patience: float, more: float) -> None:
         """Leave the other ranks after `patience` seconds, once the spool has what was logged."""
         parts = self._parts
+        parts.worker.leave()
         if parts.worker.join(patience):
             return
         parts.streams.collect()
