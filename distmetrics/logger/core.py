@@ -153,7 +153,7 @@ class Core:
         """
         crowd = self._parts.streams.crowd
         if crowd > 1:
-            time.sleep(min(_WAY * crowd**2, _POLL))
+            time.sleep(min(_WAY * crowd**2, 10 * _WAY))
 
     def check_open(self) -> None:
         """Raise where the logger is closed."""

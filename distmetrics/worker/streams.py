@@ -30,8 +30,8 @@ BACKLOG = 8192
 
 
 CROWDED = 1024
-"""Events and closed windows in memory that this rank's own threads have to take in, beyond which
-`flush` gives them time."""
+"""Events and closed windows that this rank's own threads have to take in, beyond which `flush`
+gives them time."""
 PUSHING = 1.0
 """Seconds for which the training thread then waits for its worker; a signal's handler may push."""
 NONE: Mapping[str, Any] = {}
@@ -124,7 +124,8 @@ class Streams:
     @property
     def crowd(self) -> float:
         """How many windows wait for this rank's own threads; 1 is where it begins to matter."""
-        return (len(self.events) + self._uncollected) / CROWDED
+        waiting = len(self.events) + self._uncollected + (self.kept if self.alone else 0)
+        return waiting / CROWDED
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Wait no longer; False while a round is under way that may still bring the values.
@@ -172,8 +173,7 @@ class Streams:
                 if not self._given_up:
                     backlog.add(windows, places.get(name, {}))
             self._view = view
-            held = (backlog.in_memory for backlog in self._backlogs.values())
-            self._uncollected = sum(held) if self.alone else 0
+            self._uncollected = 0
         return view
 
     def take_errors(self) -> list[InvalidValue]:
