@@ -254,7 +254,11 @@ class Logger(Scope):
         takes part in the reduction of what they log.
 
         Args:
-            timeout: seconds to wait for the other ranks; None: as long as their workers answer.
+            timeout: seconds to wait for the other ranks, and then for the sinks. Then this rank
+                leaves and says what is left: the others go on without it if all it has logged is
+                written; else its windows are in its spool, and the others in theirs, until
+                ``distmetrics merge`` completes the record. None: as long as the others' workers
+                answer, and 10 s or what they ask for for the sinks.
 
         Ranks: all, at any time.
         Collective: none in the calling thread.
