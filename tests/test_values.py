@@ -244,7 +244,7 @@ def test_more_elements_than_a_call_takes_are_an_error(make: Any) -> None:
 def test_wider_integers_than_files_can_hold_are_an_error(value: Any) -> None:
     """4096 bits are accepted; more digits than a JSON reader takes would break the file."""
     assert to_flat("k", (1 << 4096) - 1)[0].tolist() == [(1 << 4096) - 1]
-    with pytest.raises(InvalidValue, match="key 'k': the value is an integer of .* bits; at most"):
+    with pytest.raises(InvalidValue, match=r"key 'k': the value is an integer of .* bits; at most"):
         to_flat("k", value)
 
 
