@@ -64,7 +64,7 @@ def window_bytes(values: int, steps: int) -> int:
     for step in range(steps):
         sample = torch.randn(values)
         stream.log(step, snapshotter.take(dict.fromkeys(kinds, sample)), 0.0)
-    window = stream.folded(0.0)
+    window = stream.folded()
     assert window is not None
     lanes = window.main.lanes
     assert lanes is not None

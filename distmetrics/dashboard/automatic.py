@@ -5,11 +5,13 @@ from __future__ import annotations
 from distmetrics.dashboard.patterns import matcher
 from distmetrics.dashboard.subject import Subject
 from distmetrics.dashboard.template import Chart, Section, Template
+from distmetrics.sinks.described import Description
 
 NAME = "registry"
 """What the automatic template is called among the templates."""
 
 _REST = "other"
+_RANK = "/argmax"
 _NONFINITE = "*/nonfinite"
 
 
@@ -17,7 +19,8 @@ def automatic_template(subject: Subject) -> Template:
     """A template for a subject: its groups in order, and every name with those of its children.
 
     A name whose curves begin with a child's name (``val/loss``) is drawn with the name itself.
-    What one declaration makes for each rank, or as quantiles, is one chart.
+    What one declaration makes for each rank, as quantiles or as the bins of a histogram, is one
+    chart.
 
     Example:
         >>> from distmetrics.sinks.described import Description
@@ -42,7 +45,7 @@ def automatic_template(subject: Subject) -> Template:
     sections = [
         Section(
             group,
-            tuple(Chart(title, tuple(keys)) for title, keys in groups[group].items()),
+            tuple(_chart(title, keys) for title, keys in groups[group].items()),
         )
         for group in ordered
     ]
@@ -52,14 +55,24 @@ def automatic_template(subject: Subject) -> Template:
     return Template("Metrics", tuple(sections), name=NAME)
 
 
-def _title(key: str, names: object) -> str:
+def _chart(title: str, keys: list[str]) -> Chart:
+    return Chart(title, tuple(keys), draw="points" if title.endswith(_RANK) else "line")
+
+
+def _title(key: str, names: dict[str, Description]) -> str:
     """The name that a key is drawn under: without the child's prefix, or the part of a rank."""
-    assert isinstance(names, dict)
+    if names[key].kind == "histogram":
+        return _title_of_base(key.rpartition("[")[0], names)
     head, slash, _ = key.rpartition("/")
-    if slash and names[key].kind in ("per_rank", "quantiles"):
-        return _title(head, names) if head in names else head
+    if slash and names[key].kind in ("per_rank", "quantiles") and not key.endswith(_RANK):
+        return _title_of_base(head, names)
     _, slash, bare = key.partition("/")
     return bare if slash and bare in names else key
+
+
+def _title_of_base(base: str, names: dict[str, Description]) -> str:
+    """The title of what several keys are made of, which is no key of a record itself."""
+    return _title(base, names) if base in names else base
 
 
 def _literal(key: str) -> str:

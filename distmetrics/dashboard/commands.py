@@ -50,12 +50,12 @@ def dashboard() -> None:
 @_shared
 def tensorboard(run: str, templates: tuple[str, ...], out: Path | None) -> None:
     """Lay out TensorBoard's custom scalars: a run of its own beside the run's events."""
-    from distmetrics.dashboard.tensorboard import FOLDER, left_out, write_layout
+    from distmetrics.dashboard.tensorboard import left_out, write_layout
 
-    subject, board = _arranged((run,), templates)
-    folder = out or _folder_of(subject) / FOLDER
+    subject, board = _arranged((run,), templates, bins=False)
+    folder = out or _layout_of(subject)
     write_layout(board, folder, subject.config)
-    _tell(board, subject, left_out(board))
+    _tell(board, subject, [*left_out(board), *_without_events(folder)])
     _written(folder, f"tensorboard --logdir {shlex.quote(str(folder.parent))}")
 
 
@@ -74,7 +74,7 @@ def wandb(
     """Make a W&B workspace: saved to a file, and sent where there is a login."""
     from distmetrics.dashboard import wandb as target
 
-    subject, board = _arranged((run,), templates)
+    subject, board = _arranged((run,), templates, bins=False)
     place = target.place_of(subject, entity, project)
     workspace = target.workspace(board, place)
     path = out or _file_of(subject, "dashboard.wandb.json")
@@ -95,7 +95,7 @@ def grafana(run: str, templates: tuple[str, ...], out: Path | None) -> None:
     """Make a Grafana dashboard of what the Prometheus sink exposes, to be imported there."""
     from distmetrics.dashboard.grafana import to_json
 
-    subject, board = _arranged((run,), templates)
+    subject, board = _arranged((run,), templates, bins=False)
     path = out or _file_of(subject, "dashboard.grafana.json")
     _write(path, to_json(board))
     _tell(board, subject, [])
@@ -117,13 +117,17 @@ def html(runs: tuple[str, ...], templates: tuple[str, ...], out: Path | None) ->
     _written(path)
 
 
-def _arranged(places: tuple[str, ...], templates: tuple[str, ...]) -> tuple[Subject, Board]:
+def _arranged(
+    places: tuple[str, ...], templates: tuple[str, ...], *, bins: bool = True
+) -> tuple[Subject, Board]:
     from distmetrics.dashboard.automatic import NAME, automatic_template
     from distmetrics.dashboard.board import arrange
-    from distmetrics.dashboard.subject import subject_of
+    from distmetrics.dashboard.subject import subject_of, without_bins
     from distmetrics.dashboard.template import load_template
 
     subject = subject_of(*places)
+    if not bins:
+        subject = without_bins(subject)
     loaded = [
         automatic_template(subject) if name == NAME else load_template(name)
         for name in templates or (NAME,)
@@ -131,10 +135,22 @@ def _arranged(places: tuple[str, ...], templates: tuple[str, ...]) -> tuple[Subj
     return subject, arrange(loaded, subject)
 
 
-def _folder_of(subject: Subject) -> Path:
+def _layout_of(subject: Subject) -> Path:
+    """Where the layout goes: beside the run's events."""
+    from distmetrics.dashboard.tensorboard import FOLDER
+
     if subject.folder is None:
         raise click.UsageError("a registry has no run directory: say where the layout goes: --out")
-    return subject.folder
+    foreign = subject.runs[0].format == "tensorboard"
+    return subject.folder / (FOLDER.name if foreign else FOLDER)
+
+
+def _without_events(layout: Path) -> list[str]:
+    if any("tfevents" in path.name for path in layout.parent.glob("*")):
+        return []
+    return [
+        f"{layout.parent} holds no events yet: without the sink 'tensorboard' charts stay empty"
+    ]
 
 
 def _file_of(subject: Subject, name: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,13 @@ def subject_of(*places: str | Path) -> Subject:
         path = Path(places[0])
         return _of_registry(Registry.from_toml(path), path.stem)
     return of_runs([_opened(place) for place in places])
+
+
+def without_bins(subject: Subject) -> Subject:
+    """The subject as tools see it that are given histograms whole, and not bin by bin."""
+    keys = {key: one for key, one in subject.keys.items() if one.kind != "histogram"}
+    patterns = {key: one for key, one in subject.patterns.items() if one.kind != "histogram"}
+    return replace(subject, keys=keys, patterns=patterns, logged=subject.logged & keys.keys())
 
 
 def of_runs(runs: Sequence[RunData]) -> Subject:
@@ -170,6 +177,8 @@ def _made_of(metric: Metric) -> Iterable[str]:
     name = metric.pattern
     if metric.reduction.kind == "per_rank":
         return (f"{name}/rank*", f"{name}/min", f"{name}/max", f"{name}/argmax")
+    if metric.reduction.kind == "histogram":
+        return ()  # which bins there are its records say
     if metric.reduction.kind == "quantiles":
         return (f"{name}/p{100 * q:g}" for q in metric.reduction.params.get("qs", ()))
     return (name,)

@@ -22,11 +22,11 @@ _LEAST = -900
 _MOST = 1000
 
 
-def condensed(values: Numbers) -> Numbers:
-    """A few finite numbers whose exact sum is that of `values`.
+def condensed(values: Numbers) -> Numbers | None:
+    """A few finite numbers whose exact sum is that of `values`; None where not all are finite.
 
-    Values come back as they are where they are few, not finite, very large or very small, or where
-    the processor takes subnormal numbers for zero.
+    Values come back as they are where they are few, very large or very small, or where the
+    processor takes subnormal numbers for zero.
 
     Args:
         values: 1-D, of any type that `add` takes.
@@ -38,12 +38,12 @@ def condensed(values: Numbers) -> Numbers:
     >>> len(parts) < 10, sum(map(int, parts * 2.0**60)) == 500 * (2**60 + 1)
     (True, True)
     """
-    if len(values) <= _FEW:
-        return values
-    if values.dtype.kind in "biu":
+    if values.dtype.kind in "biu" and len(values) > _FEW:
         return _integers(values)
-    if values.dtype.kind != "f" or flushes_subnormals():
+    if values.dtype.kind != "f" or not len(values):
         return values
+    if len(values) <= _FEW or flushes_subnormals():
+        return values if math.isfinite(_largest(values)) else None
     if values.dtype.itemsize < 8:
         return _singles(values.astype(np.float32, copy=False))
     return _doubles(np.asarray(values, np.float64))
@@ -69,7 +69,7 @@ def _largest(values: Numbers) -> float:
     return max(-low, high) if low == low and high == high else math.nan  # noqa: PLR0124
 
 
-def _singles(values: Numbers) -> Numbers:
+def _singles(values: Numbers) -> Numbers | None:
     """Float32 have 24 bits, so that float64 sums have room for those that are not too small.
 
     Numbers of at least 2^t are multiples of 2^(t-23); n of them below 2^e have sums below n·2^e,
@@ -78,7 +78,7 @@ def _singles(values: Numbers) -> Numbers:
     sizes = np.abs(values)
     size = float(sizes.max())
     if not math.isfinite(size):
-        return values
+        return None
     least = max(_exponent(size) + len(values).bit_length() - 30, -126)  # all are normal above it
     small = np.flatnonzero(sizes < np.float32(math.ldexp(1.0, least)))
     if small.size > len(values) // 8:
@@ -90,7 +90,7 @@ def _singles(values: Numbers) -> Numbers:
     return np.array([values.sum(dtype=np.float64)])
 
 
-def _doubles(values: Floats) -> Numbers:
+def _doubles(values: Floats) -> Numbers | None:
     """High parts down to some bit of all numbers, which add up without error, then the rest."""
     parts: list[np.float64] = []
     rest = values
@@ -99,7 +99,7 @@ def _doubles(values: Floats) -> Numbers:
         if size == 0:
             return np.array(parts)
         if not math.isfinite(size):
-            return values
+            return None
         top = _exponent(size) + len(rest).bit_length() + 1
         if not _LEAST < top - 53 < top < _MOST:
             break

@@ -124,7 +124,7 @@ class Offer:
 
     @property
     def latest(self) -> int:
-        """The logger's last step, logged or passed; `NEVER` if closed, `LEAVES` in the last round."""
+        """The last step of the logger itself; `NEVER` once closed, `LEAVES` in the last round."""
         if self.leaves:
             return LEAVES
         root = self.streams.get("")

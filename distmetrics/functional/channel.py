@@ -30,7 +30,8 @@ from distmetrics.exchange.round import Offer, Offered, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.record import Scalar
-from distmetrics.reduced import Reduced, Results
+from distmetrics.reduced import Reduced
+from distmetrics.reduced.batch import Layout, batches
 from distmetrics.reductions import Counter
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
@@ -184,6 +185,7 @@ class Channel:
         self.lock = threading.Lock()
         self._topology = Topology(communicator.rank, communicator.world_size)
         self._schema = Schema()
+        self._layouts: dict[str, Layout] = {}
         self._marks = _Stream(Registry("count"))
         self._streams = {_MARKS: self._marks}
 
@@ -226,8 +228,11 @@ class Channel:
             raise DeclarationConflict(text)
         for _, text in outcome.warnings:
             warnings.warn(text, DistmetricsWarning, stacklevel=5)
-        reduced = Results(self._topology).add(outcome.rows)
-        return {each.row.stream.name: each for each in reduced}
+        return {
+            row.stream.name: Reduced(batch, index, self._topology, {})
+            for batch in batches(outcome.rows, self._layouts)
+            for index, row in enumerate(batch.rows)
+        }
 
     def _check(self, call: Call, marks: Mapping[str, Any]) -> None:
         """Raise what went wrong on other ranks."""
@@ -249,18 +254,20 @@ class Channel:
 def _results(reduced: Reduced | None, marks: Mapping[str, Any]) -> dict[str, Result]:
     if reduced is None:
         return {}
+    counters = reduced.row.counters
+    nonfinite = counters[:, Counter.NAN : Counter.NEGATIVE_INFINITY + 1].any(axis=1)
+    floats = ((counters[:, Counter.FLOATS] > 0) | nonfinite).tolist()
     results = {}
-    for key in reduced.row.stream.table:
-        value, state = reduced.values.get(key.name), reduced.state(key.name)
-        if state is None or key.reduction.virtual or not isinstance(value, int | float):
-            continue
-        floats = state.counters[Counter.FLOATS] or state.nonfinite
+    for key, float_given in zip(reduced.row.stream.table, floats, strict=False):
+        value = reduced.values.get(key.name)
+        if key.reduction.virtual or not isinstance(value, int | float):
+            continue  # not of this call, or no single number
         if isinstance(value, int):
             dtype = torch.int64
-        elif _WIDE + key.name in marks or not floats:
-            dtype = torch.float64
-        else:
+        elif float_given and _WIDE + key.name not in marks:
             dtype = torch.float32
+        else:
+            dtype = torch.float64
         results[key.name] = Result(value, dtype)
     return results
 

@@ -75,7 +75,8 @@ def reduce_scalar_outputs_for_logging(
     A key is reduced as the registry says. Of those that it does not know, keys that end in one of
     `distmetrics.presets.MATCHING_COUNT_SUFFIXES` are counts, and summed; the others are averaged
     over the ranks that have them. All else is left as it is: the skipped keys and their graphs,
-    tensors of other shapes, and what is no tensor.
+    tensors of other shapes, what is no tensor, and keys whose reduction gives no single number
+    (histograms, say).
 
     Args:
         return_dict: the outputs; changed in place, unless an error is raised. Keys that only

@@ -39,11 +39,6 @@ class Checkpoints:
         self._scopes[scope.name] = (scope, table)
         self._restore(scope, table, now)
 
-    @property
-    def scopes(self) -> list[Scope]:
-        """All scopes of the logger."""
-        return [scope for scope, _ in list(self._scopes.values())]
-
     def load(self, state: Mapping[str, Any], now: float) -> None:
         """Go on from a state instead of the rows of an earlier attempt.
 

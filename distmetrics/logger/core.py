@@ -36,8 +36,8 @@ NOT_DISABLED = ("", "0", "false", "no", "off")
 """Values of this variable, in any case, with which loggers work as always."""
 REDUCE = f"{COLLECTIVE}reduce"
 """The stream of what `Logger.reduce` is given."""
-CLOSING = 30.0
-"""Seconds that sinks have to close."""
+CLOSING = 1.0
+"""Seconds that sinks have to close at least, however short `close` is to wait."""
 LEAVING = 4.0
 """Seconds that a logger takes to leave when the training has failed, at most."""
 PARTING = 2.0
@@ -289,7 +289,7 @@ class Core:
         if self._end():
             if not self._parts.worker.join(timeout):
                 self._part(f"close(timeout={timeout:g})")
-            self._shut(CLOSING)
+            self._shut(None if timeout is None else max(timeout, CLOSING))
         self.notices.tell()
 
     def leave(self) -> None:
@@ -309,11 +309,13 @@ class Core:
             return
         parts = self._parts
         self.staging.copy()
+        for scope in self._scopes:
+            scope.log_rest()
         if ends:
             self._closed = True
             parts.streams.events.append(Ended(self.clock.now()))
         else:
-            parts.streams.events.extend(scope.rest() for scope in self._checkpoints.scopes)
+            parts.streams.events.extend(scope.rest() for scope in self._scopes)
         parts.worker.wake()
         # the thread that was interrupted may hold what collecting needs
         collecting = threading.Thread(target=parts.streams.collect, daemon=True)
@@ -372,7 +374,7 @@ class Core:
         self._parts.worker.wake()
         return True
 
-    def _shut(self, timeout: float) -> None:
+    def _shut(self, timeout: float | None) -> None:
         for text in self._parts.derivations.never_computed():
             self.notices.note(text)
         if self._parts.writer is not None:

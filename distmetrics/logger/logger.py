@@ -88,7 +88,7 @@ class Logger(Scope):
         self,
         registry: Registry | None = None,
         run_dir: str | os.PathLike[str] | None = None,
-        sinks: str | Sequence[SinkSpec] = (),
+        sinks: SinkSpec | Sequence[SinkSpec] = (),
         every: int | None = 1,
         *,
         mesh: Mesh | None = None,
@@ -164,10 +164,11 @@ class Logger(Scope):
                 with another `every`.
         """
         _check_name(name)
-        known = self._children.get(name)
-        if known is None:
-            known = self._children[name] = Child(self._core, name, checked_every(every), self)
-        elif known.every != every:
+        with self._core.lock:  # threads that ask for the same child get the same one
+            known = self._children.get(name)
+            if known is None:
+                known = self._children[name] = Child(self._core, name, checked_every(every), self)
+        if known.every != every:
             raise InvalidValue(
                 f"child {name!r} was made with every={known.every}, now with every={every}; "
                 "a child has one: give another name"
@@ -253,7 +254,11 @@ class Logger(Scope):
         takes part in the reduction of what they log.
 
         Args:
-            timeout: seconds to wait for the other ranks; None: as long as their workers answer.
+            timeout: seconds to wait for the other ranks, and then for the sinks. Then this rank
+                leaves and says what is left: the others go on without it if all it has logged is
+                written; else its windows are in its spool, and the others in theirs, until
+                ``distmetrics merge`` completes the record. None: as long as the others' workers
+                answer, and 10 s or what they ask for for the sinks.
 
         Ranks: all, at any time.
         Collective: none in the calling thread.

@@ -41,6 +41,10 @@ class Notices:
         if not self.quiet:
             _LOG.info(text)
 
+    def announce(self, text: str) -> None:
+        """Something worth knowing at once, whatever the training thread does meanwhile."""
+        _LOG.warning(text)
+
     def say(self, text: str) -> None:
         """Something to warn of at once: the training thread itself is waiting."""
         warnings.warn(text, DistmetricsWarning, stacklevel=_user_level())

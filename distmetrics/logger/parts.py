@@ -33,7 +33,7 @@ class Options:
     """What a logger is made of; see `distmetrics.logger.Logger` for the meaning of each."""
 
     run_dir: Path | None
-    sinks: str | Sequence[SinkSpec]
+    sinks: SinkSpec | Sequence[SinkSpec]
     every: int | None
     mesh: Mesh | None
     config: Mapping[str, Any]
@@ -103,7 +103,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         raise
     writer, holdups = None, None
     if communicator.rank == 0:
-        holdups = Holdups(options.every, options.notice_after, notices.note)
+        holdups = Holdups(options.every, options.notice_after, notices.announce)
         writer = _writer(named, registry, options, start, communicator, notices)
     rank = topology.rank
     streams = Streams(

@@ -124,8 +124,8 @@ class Results:
     def _running(self, row: Row, layout: Layout, again: bool) -> dict[str, State]:
         """The running totals up to this row, to which it is added unless it comes again."""
         cumulative = [key for key in layout.cumulative if row.counters[key.index].any()]
-        if not cumulative:
-            return {}
+        if not cumulative or row.stream.name.startswith(COLLECTIVE):
+            return {}  # a collective call stands for itself
         totals = self._totals.setdefault(row.stream.name, {})
         for key in cumulative:
             if again and key.name in totals:

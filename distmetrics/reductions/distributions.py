@@ -47,6 +47,16 @@ def histogram(edges: Sequence[float]) -> Reduction:
         buckets[floats == array[-1]] = bins
         return Terms(tallies=((0, buckets.astype(np.int64)),))
 
+    def block(x: Array) -> Terms:
+        ordered = exact.widened(np.sort(x))
+        ends = np.append(
+            np.searchsorted(ordered, array[:-1], side="left"),
+            np.searchsorted(ordered, array[-1], side="right"),
+        )
+        counts = np.diff(ends, prepend=0, append=len(x))
+        used = np.flatnonzero(counts)
+        return Terms(counted=((0, used, counts[used]),))
+
     def counted(state: State) -> dict[str, Any]:
         counts = state.tallies[0]
         beside = {"below": counts.get(0, 0), "above": counts.get(bins + 1, 0)}
@@ -66,6 +76,7 @@ def histogram(edges: Sequence[float]) -> Reduction:
         parameters(edges=list(ends)),
         tallies=1,
         contribute=contribute,
+        block=block,
         finalize=lambda state, window: counted(state),
         limit=limit,
         left_out=counted,
@@ -155,6 +166,27 @@ def quantiles(qs: Sequence[float]) -> Reduction:
             ),
         )
 
+    def block(x: Array) -> Terms | None:
+        ordered = exact.widened(np.sort(x))
+        bits = ordered.view(np.int64)
+        codes = bits >> _SHIFT
+        starts = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1))
+        counts = np.diff(starts, append=len(codes))
+        first = bits[starts]
+        size = first & _SIZE
+        if ((size > 0) & (size < _LEAST_NORMAL)).any() or not (ordered[0] and ordered[-1]):
+            return None  # subnormal numbers have buckets within one code, and zeros two signs
+        buckets = size_buckets(size)
+        positive, negative = first > 0, (first < 0) & (size > 0)
+        images = exact.order_image(ordered[[0, -1]])
+        return Terms(
+            maxes=((_LARGEST, images[1:]), (_SMALLEST_NEGATED, -images[:1])),
+            counted=(
+                (_POSITIVE, buckets[positive], counts[positive]),
+                (_NEGATIVE, buckets[negative], counts[negative]),
+            ),
+        )
+
     def unknown(state: State) -> dict[str, Number]:
         return dict.fromkeys(names, math.nan)
 
@@ -175,6 +207,7 @@ def quantiles(qs: Sequence[float]) -> Reduction:
         maxes=2,
         tallies=2,
         contribute=contribute,
+        block=block,
         finalize=lambda state, window: chosen(list(_in_order(state))),
         limit=limit,
         left_out=unknown,

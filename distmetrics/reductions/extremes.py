@@ -42,6 +42,10 @@ def _extreme(kind: str, sign: int) -> Reduction:
                 return Terms(maxes=((_WITHIN, sign * whole),))
         return Terms(maxes=_wide_fields([sign * int(value) for value in x]))
 
+    def block(x: Array) -> Terms | None:
+        found = _outermost_float(x, sign)
+        return None if found is None else contribute(found, None)
+
     def finalize(state: State, window: ReducedWindow) -> Number:
         found = _outermost(state.maxes, sign)
         beyond = isinstance(found, float) and math.isinf(found)
@@ -64,10 +68,19 @@ def _extreme(kind: str, sign: int) -> Reduction:
         kind,
         maxes=4,
         contribute=contribute,
+        block=block,
         finalize=finalize,
         many=lambda columns: many.largest_floats(columns, sign),
         limit=limit,
     )
+
+
+def _outermost_float(x: Array, sign: int) -> Array | None:
+    """The largest of many floats (times `sign`), but for a zero, which has two signs."""
+    if x.dtype.kind != "f":
+        return None
+    found = x.max() if sign > 0 else x.min()
+    return np.array([found], x.dtype) if found else None
 
 
 def _wide_fields(values: list[int]) -> tuple[tuple[int, Array], ...]:

@@ -25,11 +25,13 @@ class Terms:
             contribution.
         maxes: pairs of a field and one int64 for each contribution.
         tallies: pairs of a tally and the bucket of each contribution, -1 for none.
+        counted: triples of a tally, buckets and how many contributions fell into each.
     """
 
     sums: tuple[tuple[int, Array], ...] = ()
     maxes: tuple[tuple[int, Array], ...] = ()
     tallies: tuple[tuple[int, Array], ...] = ()
+    counted: tuple[tuple[int, Array, Array], ...] = ()
 
 
 class LocalWindow(Protocol):
@@ -58,6 +60,7 @@ class ReducedWindow(Protocol):
 
 
 Contribute = Callable[[Array, Array | None], Terms]
+Block = Callable[[Array], Terms | None]
 Finalized = Number | dict[str, Any]
 """A number; a histogram; or several numbers by the ends of their keys."""
 Finalize = Callable[[State, ReducedWindow], Finalized | None]
@@ -82,6 +85,8 @@ class Reduction:
         tallies: tallies in the tally lane.
         contribute: ``(x, w) -> Terms``; `x` holds finite contributions (float64, int64, uint64 or
             Python ints), `w` their weights, none of which is zero, or None.
+        block: what many contributions of a key together add, all of them finite and without weight,
+            where that is sooner told than by `contribute`; it may give None. Optional.
         finalize: ``(state, window) -> value``; None where there is nothing to log.
         many: what `finalize` gives for many states at once, where it is easily told; optional.
         limit: the value where a contribution was NaN or infinite and `nonfinite="propagate"`.
@@ -112,6 +117,7 @@ class Reduction:
     maxes: int = field(default=0, compare=False)
     tallies: int = field(default=0, compare=False)
     contribute: Contribute = field(default=lambda x, w: Terms(), compare=False, repr=False)
+    block: Block | None = field(default=None, compare=False, repr=False)
     finalize: Finalize = field(default=lambda state, window: None, compare=False, repr=False)
     many: Many | None = field(default=None, compare=False, repr=False)
     limit: Limit = field(default=lambda state: math.nan, compare=False, repr=False)

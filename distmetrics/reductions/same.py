@@ -59,7 +59,8 @@ def same_value(maxes: Sequence[int]) -> Number:
     if maxes[_VALUE] == _NAN_IMAGE:
         return math.nan
     value = float(exact.from_order_image(np.array([maxes[_VALUE]]))[0])
-    return int(value) + maxes[_REST] if value.is_integer() else value
+    negative_zero = value == 0 and math.copysign(1, value) < 0
+    return int(value) + maxes[_REST] if value.is_integer() and not negative_zero else value
 
 
 def _float_images(x: Array) -> tuple[Array, Array]:

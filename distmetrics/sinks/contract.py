@@ -52,6 +52,7 @@ class Sink(Protocol):
       for from any thread;
     - ``state()``: a dict of plain values that finds the back end's run again after a restart. It
       comes back as `Run.state`;
+    - ``close_timeout``: seconds that its `close` may take, where 10 are too few;
     - ``needs_directory = True``: it keeps files, so that a logger without ``run_dir`` refuses it;
     - ``direct = True``: its `write` takes microseconds and never waits for a network, so that the
       logger's worker calls it itself. Every other sink gets a thread and a bounded queue of its

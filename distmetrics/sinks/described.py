@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from distmetrics.registry import Metric, Registry
 
 _RANK = re.compile(r"rank(\d+)")
+_BIN = re.compile(r"(.+)\[(\d+|below|above|nan|inf|neginf)\]", re.DOTALL)
 _QUANTILE = re.compile(r"p\d+(\.\d+)?")
 _PARTS = {"min": "smallest of all ranks", "max": "largest of all ranks"}
 _RULES = {
@@ -99,6 +100,7 @@ def describe_foreign(registry: Registry | None, key: str) -> Description:
     """As `describe`, for a key of which it is not known whether a child logged it.
 
     What stands before the first slash is taken for a child's name where that finds a declaration.
+    The bins into which a reader takes a histogram apart, ``len[3]``, are described by their edges.
 
     >>> from distmetrics.registry import Registry
     >>> registry = Registry()
@@ -107,11 +109,30 @@ def describe_foreign(registry: Registry | None, key: str) -> Description:
     'nats'
     """
     head, slash, _ = key.partition("/")
-    if slash and head:
-        found = describe(registry, key, head)
+    for logger in (head, None) if slash and head else (None,):
+        found = describe(registry, key, logger)
+        if not found.registered and registry is not None:
+            found = _bin(registry, key, logger) or found
         if found.registered:
-            return found
-    return describe(registry, key)
+            break
+    return found
+
+
+def _bin(registry: Registry, key: str, logger: str | None) -> Description | None:
+    """A bin of a histogram; None where the key is none."""
+    written = _BIN.fullmatch(key)
+    metric = None if written is None else _metric(registry, written[1], logger)
+    if written is None or metric is None or metric.reduction is None:
+        return None
+    if metric.reduction.kind != "histogram":
+        return None
+    said, place = _said(metric), written[2]
+    edges = metric.reduction.params.get("edges", ())
+    text = place
+    if place.isdigit() and int(place) + 1 < len(edges):
+        text = f"from {edges[int(place)]:g} to {edges[int(place) + 1]:g}"
+    text = f"{said.help}, {text}" if said.help else text
+    return Description(said.kind, "", text, said.group, registered=True)
 
 
 def _metric(registry: Registry, key: str, logger: str | None) -> Metric | None:

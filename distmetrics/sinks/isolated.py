@@ -136,15 +136,19 @@ class IsolatedSink:
             goal = self._accepted
             return self._changed.wait_for(lambda: self._handled >= goal, timeout)
 
+    def begin_to_close(self) -> None:
+        """Let the sink close once it has taken what is queued; `close` waits for that."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
     def close(self, timeout: float | None = 30.0) -> bool:
         """Whether the sink took what was queued and closed within `timeout` seconds.
 
         A sink that did not is left to its thread, which ends with the process at the latest. A
         second call waits again, and closes nothing twice.
         """
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self.begin_to_close()
         if self._thread is None:
             return True
         self._thread.join(timeout)

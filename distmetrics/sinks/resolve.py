@@ -65,7 +65,7 @@ class FunctionSink:
 
 
 def make_sinks(
-    specs: str | Iterable[SinkSpec], run_dir: str | os.PathLike[str] | None
+    specs: SinkSpec | Iterable[SinkSpec], run_dir: str | os.PathLike[str] | None
 ) -> list[NamedSink]:
     """The sinks that `specs` names, in their order, each under a name of its own.
 
@@ -75,7 +75,7 @@ def make_sinks(
     Args:
         specs: names (``"tensorboard"``, ``"wandb"``, ``"console"``, ``"prometheus"``, ``"mlflow"``,
             ``"memory"``, ``"jsonl"``), objects of the contract
-            (`distmetrics.sinks.contract.Sink`), and functions that take a record.
+            (`distmetrics.sinks.contract.Sink`), and functions that take a record; or one of these.
         run_dir: the run directory; None for a run that keeps no files.
 
     Raises:
@@ -89,7 +89,7 @@ def make_sinks(
     """
     sinks: list[NamedSink] = []
     seen: list[SinkSpec] = []
-    for spec in (specs,) if isinstance(specs, str) else specs:
+    for spec in _several(specs):
         if any(spec is other or (isinstance(spec, str) and spec == other) for other in seen):
             raise InvalidValue(f"sinks: {spec!r} is given twice; give each sink once")
         seen.append(spec)
@@ -102,6 +102,10 @@ def make_sinks(
             _require_directory(name, run_dir)
         sinks.append(NamedSink(_free_name(name, sinks), sink))
     return sinks
+
+
+def _several(specs: Any) -> Iterable[Any]:
+    return specs if isinstance(specs, Iterable) and not isinstance(specs, str) else (specs,)
 
 
 def _sink(spec: Any) -> Sink:

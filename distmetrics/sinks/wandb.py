@@ -122,6 +122,11 @@ class WandbSink:
         self._about: dict[str, str] = {}
 
     @property
+    def close_timeout(self) -> float:
+        """Seconds that `close` may take."""
+        return self._finish_timeout + 5.0
+
+    @property
     def needs_directory(self) -> bool:
         """Whether W&B's files go to the run directory."""
         return self._owns_run and "dir" not in self._options

@@ -54,7 +54,7 @@ class Staging:
     """The snapshots of a logger that hold values on a device and have not been copied yet."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Snapshot, Any]] = []
+        self._waiting: list[tuple[Snapshot, list[Any]]] = []
         self._bytes = 0
 
     def __bool__(self) -> bool:
@@ -62,9 +62,8 @@ class Staging:
 
     def add(self, snapshot: Snapshot) -> None:
         """Take a snapshot that is not staged yet."""
-        arrays = [array for array in snapshot.arrays if isinstance(array, torch.Tensor)]
-        self._waiting.append((snapshot, _stream_of(arrays[0])))
-        self._bytes += sum(array.nbytes for array in arrays)
+        self._waiting.append((snapshot, [_stream_of(array) for array in snapshot.arrays]))
+        self._bytes += sum(a.nbytes for a in snapshot.arrays if isinstance(a, torch.Tensor))
         if self._bytes > BYTES:
             self.copy()
 
@@ -72,10 +71,10 @@ class Staging:
         """Queue the transfers: one for each dtype, device and stream. Waits for nothing."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         groups: dict[Any, list[tuple[Snapshot, int]]] = {}
-        for snapshot, stream in waiting:
+        for snapshot, streams in waiting:
             for index, array in enumerate(snapshot.arrays):
                 if isinstance(array, torch.Tensor):
-                    kind = (array.dtype, array.device, stream)
+                    kind = (array.dtype, array.device, streams[index])
                     groups.setdefault(kind, []).append((snapshot, index))
         for (_, _, stream), members in groups.items():
             _transfer(stream, members)
@@ -125,9 +124,10 @@ def _mend_weights(snapshot: Snapshot, route: Route) -> list[InvalidValue]:
     return errors
 
 
-def _stream_of(tensor: torch.Tensor) -> Any:
-    """The CUDA stream on which the tensor was made just now; None for other devices."""
-    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+def _stream_of(array: Any) -> Any:
+    """The CUDA stream on which a tensor was made just now; None for anything else."""
+    on_cuda = isinstance(array, torch.Tensor) and array.is_cuda
+    return torch.cuda.current_stream(array.device) if on_cuda else None
 
 
 def _transfer(stream: Any, members: list[tuple[Snapshot, int]]) -> None:

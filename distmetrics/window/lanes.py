@@ -7,7 +7,7 @@ number of NumPy calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from distmetrics import exact
 from distmetrics.exact import Limbs
-from distmetrics.reductions import NOTHING, Counter, Terms
+from distmetrics.reductions import NOTHING, Counter, Reduction, Terms
 from distmetrics.snapshot import Plan, Route, Snapshot
 from distmetrics.snapshot.table import Extent, Key, KeyTable
 from distmetrics.window.tallies import Tallies, summed
@@ -127,6 +127,7 @@ class _Batch:
         self.sums = exact.zeros(slots * self.rows)
         self.counters = np.zeros((slots * self.keys, len(Counter)), np.int64)
         self.maxes = np.full(slots * self.fields, NOTHING, np.int64)
+        self.moments = np.full(slots * self.fields, NOTHING, np.int64)
         self.tallies: list[Tallies] = []
         self.few: list[tuple[int, Array]] = []
 
@@ -153,14 +154,17 @@ class _Batch:
 
 
 _Member = tuple[int, Snapshot, int]
-"""A slot's position, a snapshot, its step."""
+"""A slot's position, a snapshot, its moment: the step, and below it the number of the call."""
+_CALLS = 12
+"""Bits for the number of a call."""
 
 
 def _by_plan(slots: list[Slot]) -> dict[Plan, list[_Member]]:
     found: dict[Plan, list[_Member]] = {}
     for position, slot in enumerate(slots):
-        for snapshot, step in slot.pending:
-            found.setdefault(snapshot.plan, []).append((position, snapshot, step))
+        for call, (snapshot, step) in enumerate(slot.pending):
+            member = (position, snapshot, (step << _CALLS) + call)
+            found.setdefault(snapshot.plan, []).append(member)
     return found
 
 
@@ -181,7 +185,7 @@ def _fold_scalars(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
         for parts in zip(*(snapshot.arrays for _, snapshot, _ in members), strict=True)
     ]
     slots = np.array([position for position, _, _ in members], np.int64)
-    steps = np.array([step for _, _, step in members], np.int64)
+    moments = np.array([moment for _, _, moment in members], np.int64)
     for route in plan.routes:
         width = len(route.keys)
         x = _columns(matrices[route.values[0]], route.values[1])
@@ -197,7 +201,7 @@ def _fold_scalars(batch: _Batch, plan: Plan, members: list[_Member]) -> None:
             None if w is None else w.reshape(-1),
             np.repeat(slots, width),
             np.tile(np.arange(width), count),
-            np.repeat(steps, width),
+            np.repeat(moments, width),
         )
 
 
@@ -209,7 +213,7 @@ def _columns(matrix: Array, columns: tuple[int, ...]) -> Array:
 
 def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
     """A snapshot with columns of any length."""
-    position, snapshot, step = member
+    position, snapshot, moment = member
     assert snapshot.sizes is not None
     for route in plan.routes:
         if _fold_blocks(batch, route, member):
@@ -218,7 +222,7 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
         w = None if route.weights is None else _pieces(snapshot, *route.weights)[0]
         which = np.repeat(np.arange(len(lengths)), lengths)
         slots = np.full(len(which), position, np.int64)
-        _contribute(batch, route, x, w, slots, which, np.full(len(which), step, np.int64))
+        _contribute(batch, route, x, w, slots, which, np.full(len(which), moment, np.int64))
 
 
 def _parts(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> list[Array]:
@@ -244,16 +248,38 @@ def _fold_blocks(batch: _Batch, route: Route, member: _Member) -> bool:
     if sum(map(len, x)) < BLOCK * len(x) or not all(map(len, x)) or route.reduction.keeps_last:
         return False
     w = [None] * len(x) if route.weights is None else _parts(snapshot, *route.weights)
-    if not all(_is_finite(part) for part in x):
-        return False
-    if any(part is not None and not _is_positive(part) for part in w):
-        return False
-    terms = [route.reduction.contribute(a, b) for a, b in zip(x, w, strict=True)]
-    if not all(_is_finite(sums) for each in terms for _, sums in each.sums):
-        return False  # a product beyond the range of float64
-    for key, part, each in zip(route.keys, x, terms, strict=True):
-        _add_block(batch, route, key, each, position, len(part))
+    blocks = []
+    for values, weights in zip(x, w, strict=True):
+        block = _block(route.reduction, values, weights)
+        if block is None:
+            return False
+        blocks.append(block)
+    for key, part, block in zip(route.keys, x, blocks, strict=True):
+        _add_block(batch, route, key, block, position, len(part))
     return True
+
+
+def _block(reduction: Reduction, x: Array, w: Array | None) -> Terms | None:
+    """What many contributions of a key add, their sums condensed; None: it takes a closer look."""
+    few = None
+    if reduction.sums and w is None:
+        few = exact.condensed(x)  # which looks at them all; often the sum itself
+        if few is None:
+            return None
+    elif not _is_finite(x) or (w is not None and not _is_positive(w)):
+        return None
+    terms = None
+    if reduction.block is not None and w is None:
+        terms = reduction.block(x)
+    if terms is None:
+        terms = reduction.contribute(x, w)
+    sums = []
+    for row, values in terms.sums:
+        condensed = few if values is x and few is not None else exact.condensed(values)
+        if condensed is None:  # a product beyond the range of float64
+            return None
+        sums.append((row, condensed))
+    return replace(terms, sums=tuple(sums))
 
 
 def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, count: int) -> None:
@@ -264,7 +290,7 @@ def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, c
     counters[Counter.PLAIN] += count * (route.weights is None)
     counters[Counter.WEIGHT_FLOATS] += count * route.weight_floats
     for row, values in terms.sums:
-        batch.few.append((slot * batch.rows + key.row + row, exact.condensed(values)))
+        batch.few.append((slot * batch.rows + key.row + row, values))
     for offset, images in terms.maxes:
         field = slot * batch.fields + key.field + offset
         batch.maxes[field] = max(batch.maxes[field], images.max())
@@ -272,6 +298,9 @@ def _add_block(batch: _Batch, route: Route, key: Key, terms: Terms, slot: int, c
         met = buckets[buckets >= 0]
         tally = np.full(len(met), slot * batch.each + key.tally + offset, np.int64)
         batch.tallies.append(Tallies.counted(tally, met))
+    for offset, buckets, counts in terms.counted:
+        tally_of = slot * batch.each + key.tally + offset
+        batch.tallies.append(Tallies.of_one(tally_of, buckets, counts))
 
 
 def _is_finite(values: Array) -> bool:
@@ -292,7 +321,7 @@ def _contribute(
     w: Array | None,
     slots: Int64Array,
     which: Int64Array,
-    steps: Int64Array,
+    moments: Int64Array,
 ) -> None:
     """Add contributions `x`, weights `w`: of key `which` of the route, in slot `slots`."""
     reduction = route.reduction
@@ -308,10 +337,22 @@ def _contribute(
             if not reduction.keeps_last:
                 keep &= finite
     if not keep.all():
-        x, cells, slots, which, steps = x[keep], cells[keep], slots[keep], which[keep], steps[keep]
+        x, cells, slots, which = x[keep], cells[keep], slots[keep], which[keep]
+        moments = moments[keep]
         w = None if w is None else w[keep]
     if not len(x):
         return
+    terms = reduction.contribute(x, w)
+    beyond = _beyond_range(terms, len(x))
+    if beyond is not None:  # as a whole, so that sums and weights stay of the same contributions
+        _count_nonfinite(batch, beyond, None, cells, ~np.isfinite(beyond))
+        keep = np.isfinite(beyond)
+        x, cells, slots, which = x[keep], cells[keep], slots[keep], which[keep]
+        moments = moments[keep]
+        w = None if w is None else w[keep]
+        if not len(x):
+            return
+        terms = reduction.contribute(x, w)
     counts = np.bincount(cells, minlength=len(batch.counters))
     batch.counters[:, Counter.COUNT] += counts
     if route.floats:
@@ -320,10 +361,23 @@ def _contribute(
         batch.counters[:, Counter.PLAIN] += counts
     elif route.weight_floats:
         batch.counters[:, Counter.WEIGHT_FLOATS] += counts
-    terms = reduction.contribute(x, w)
-    _add_sums(batch, route, terms, slots, which, cells)
-    _add_maxes(batch, route, terms, slots, which, steps)
+    _add_sums(batch, route, terms, slots, which)
+    _add_maxes(batch, route, terms, slots, which, moments)
     _add_tallies(batch, route, terms, slots, which)
+
+
+def _beyond_range(terms: Terms, count: int) -> Array | None:
+    """For each contribution an infinity or NaN if a product of it is beyond float64, else 0.
+
+    None where no product is.
+    """
+    found = None
+    for _, values in terms.sums:
+        finite = _finite(values)
+        if not finite.all():
+            found = np.zeros(count) if found is None else found
+            found = np.where(np.isfinite(found) & ~finite, values, found)
+    return found
 
 
 def _add_sums(
@@ -332,19 +386,13 @@ def _add_sums(
     terms: Terms,
     slots: Int64Array,
     which: Int64Array,
-    cells: Int64Array,
 ) -> None:
     if not terms.sums:
         return
     rows = np.array([key.row for key in route.keys], np.int64)
     first = slots * batch.rows + rows[which]
     for row, values in terms.sums:
-        finite = _finite(values)
-        if finite.all():
-            exact.add(batch.sums, first + row, values)
-        else:  # a product beyond the range of float64
-            _count_nonfinite(batch, values, None, cells, ~finite)
-            exact.add(batch.sums, first[finite] + row, values[finite])
+        exact.add(batch.sums, first + row, values)
 
 
 def _add_maxes(
@@ -353,7 +401,7 @@ def _add_maxes(
     terms: Terms,
     slots: Int64Array,
     which: Int64Array,
-    steps: Int64Array,
+    moments: Int64Array,
 ) -> None:
     if not terms.maxes:
         return
@@ -363,10 +411,11 @@ def _add_maxes(
         for offset, images in terms.maxes:
             np.maximum.at(batch.maxes, first + offset, images)
         return
-    step = first + route.reduction.maxes - 2
-    newer = np.flatnonzero(steps >= batch.maxes[step])
-    # of equal indices NumPy keeps the last assignment: order by step, then by call
-    newer = newer[np.argsort(steps[newer], kind="stable")]
+    newer = np.flatnonzero(moments > batch.moments[first])
+    # of equal indices NumPy keeps the last assignment
+    newer = newer[np.argsort(moments[newer], kind="stable")]
+    batch.moments[first[newer]] = moments[newer]
+    steps = moments >> _CALLS
     for offset, images in (
         *terms.maxes,
         (route.reduction.maxes - 2, steps),

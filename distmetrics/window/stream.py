@@ -174,6 +174,7 @@ class Stream:
         promised: the watermark that this rank has given for the stream before it was made here.
         now: the rank's clock.
         rank: this rank.
+        lasts: whether its windows take time, so that there are rates by the clock.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class Stream:
         promised: int,
         now: float,
         rank: int = 0,
+        lasts: bool = True,
     ) -> None:
         self.name = name
         self.every = every
@@ -197,6 +199,7 @@ class Stream:
         self._last_label = -1
         self._cut = 0
         self._ended = now
+        self._lasts = lasts
 
     @property
     def idle(self) -> bool:
@@ -290,6 +293,8 @@ class Stream:
         fold(slots, table)
         self._add_at_rank(slots)
         timed = [key for key in table if key.reduction.at_close is not None]
+        if not self._lasts:
+            timed = [key for key in timed if key.reduction.takes is not None]
         for window in windows:
             if not timed or window.main.lanes is None:
                 continue

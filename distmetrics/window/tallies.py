@@ -72,6 +72,15 @@ class Tallies:
         return cls(*np.unique(cells, return_counts=True))
 
     @classmethod
+    def of_one(cls, tally: int, buckets: Int64Array, counts: Int64Array) -> Tallies:
+        """One tally's counts; buckets may come again, in any order."""
+        if not buckets.size:
+            return cls.empty()
+        order = np.argsort(buckets, kind="stable")
+        cells = (tally << _BITS) | buckets[order]
+        return cls(*_grouped(cells, counts[order]))
+
+    @classmethod
     def of(cls, counts: Mapping[int, Mapping[int, int]]) -> Tallies:
         """The tallies with these counts: by tally, then by bucket."""
         pairs = [
@@ -161,6 +170,10 @@ def summed(parts: Iterable[Tallies]) -> Tallies:
     cells = np.concatenate([part.cells for part in known])
     counts = np.concatenate([part.counts for part in known])
     order = np.argsort(cells, kind="stable")
-    cells, counts = cells[order], counts[order]
+    return Tallies(*_grouped(cells[order], counts[order]))
+
+
+def _grouped(cells: Int64Array, counts: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Rising cells, each once, with the sum of its counts."""
     starts = np.flatnonzero(np.diff(cells, prepend=-1))
-    return Tallies(cells[starts], np.add.reduceat(counts, starts))
+    return cells[starts], np.add.reduceat(counts, starts)

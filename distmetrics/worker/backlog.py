@@ -40,9 +40,10 @@ class Backlog:
         """Append windows, and where the spool has windows of now or before."""
         self._windows |= windows
         self._places |= {label: place for label, place in places.items() if label in self._windows}
-        if len(self._windows) > IN_MEMORY:
-            for label in self._places.keys() & places.keys():
-                self._windows[label] = None
+        excess = len(self._windows) - IN_MEMORY
+        if excess > 0:
+            spooled = sorted(self._places.keys() & places.keys(), reverse=True)
+            self._windows.update(dict.fromkeys(spooled[:excess]))  # their turn comes last
 
     def next(self, spool: Spool | None) -> dict[int, Window]:
         """The oldest windows that have not been reduced, up to `MOST`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.exchange.round import Outcome
-from distmetrics.window.stream import NEVER
+from distmetrics.exchange.round import LEAVES, Outcome
 
 
 class Holdups:
@@ -56,7 +55,7 @@ class Holdups:
         """The ranks that are a window or more behind the others."""
         if self._every is None:
             return []
-        open_ranks = [rank for rank, step in enumerate(outcome.latest) if step < NEVER]
+        open_ranks = [rank for rank, step in enumerate(outcome.latest) if step < LEAVES]
         if not open_ranks:
             return []
         least = min(outcome.latest[rank] for rank in open_ranks)

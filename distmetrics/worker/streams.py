@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
 from distmetrics.exchange.round import Offer, Offered, Outcome
-from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema, prefix_of
+from distmetrics.exchange.schema import COLLECTIVE, Schema, prefix_of
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
@@ -29,6 +29,8 @@ BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
+PUSHING = 1.0
+"""Seconds for which the training thread then waits for its worker; a signal's handler may push."""
 NONE: Mapping[str, Any] = {}
 _Places = dict[str, dict[int, Place]]
 
@@ -62,6 +64,7 @@ class Streams:
         contributions: records what every call said; None for a logger that does not.
 
     Attributes:
+        spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
     """
@@ -78,6 +81,7 @@ class Streams:
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
         self.lost = 0
+        self.spooling = journal is not None
         self._spooled = None if journal is None else Spool(journal, tell)
         self._tell = tell
         self._contributions = contributions
@@ -85,7 +89,7 @@ class Streams:
         self._given_up = False
         self._streams: dict[str, Stream] = {}
         self._backlogs: dict[str, Backlog] = {}
-        self._agreed: dict[str, StreamSchema] = {}
+        self._paces: dict[str, int] = {}
         self._promised: dict[str, int] = {}
         self._reached = -1
         self._used = 0.0
@@ -104,9 +108,11 @@ class Streams:
         if self._given_up and self._spooled is None:
             return
         self.events.append(event)
-        if len(self.events) > BACKLOG:
-            with self._consuming:
+        if len(self.events) > BACKLOG and self._consuming.acquire(timeout=PUSHING):
+            try:
                 self._consume_events(wait=False)
+            finally:
+                self._consuming.release()
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Wait no longer; False while a round is under way that may still bring the values.
@@ -163,10 +169,10 @@ class Streams:
     def _look(self) -> _View:
         """What this rank promises now, after what it has closed."""
         for stream in self._streams.values():
-            if not stream.pace & Pace.OWN and self._follows_parent(self._agreed.get(stream.name)):
+            if not stream.pace & Pace.OWN and self._follows_parent(stream.name):
                 stream.promise(self._reached)
-        for agreed in self._agreed.values():
-            self._promise(agreed)
+        for name in self._paces.keys() - self._streams.keys():
+            self._promise(name)
         return _View(
             {
                 name: _Promise(s.every, s.pace, s.watermark, s.idle, s.latest)
@@ -249,7 +255,7 @@ class Streams:
         """Take in what a round came to: what is reduced, committed, set aside and promised."""
         with self._consuming:
             self._held = False
-            self._agreed = {stream.name: stream for stream in schema}
+            self._paces = {stream.name: stream.pace for stream in schema}
             for row in outcome.rows:
                 backlog = self._backlogs.get(row.stream.name)
                 if backlog is not None:
@@ -284,11 +290,6 @@ class Streams:
         with self._consuming:
             found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
-
-    @property
-    def spooling(self) -> bool:
-        """Whether closed windows are on disk."""
-        return self._spooled is not None
 
     def take(self, arrived: Container[str]) -> list[Ticket]:
         """The calls that waited when the round began and for whose streams it was the last one."""
@@ -376,9 +377,14 @@ class Streams:
             if not event.stream:
                 self._reached = max(self._reached, saved["latest"])
         elif isinstance(event, Opened):
-            promised = self._promised.get(event.stream, 0)
             self._streams[event.stream] = Stream(
-                event.stream, event.every, event.table, promised, event.now, self._rank
+                event.stream,
+                event.every,
+                event.table,
+                self._promised.get(event.stream, 0),
+                event.now,
+                self._rank,
+                lasts=not event.stream.startswith(COLLECTIVE),
             )
         else:
             for stream in self._streams.values():
@@ -417,23 +423,20 @@ class Streams:
         elif step is not None and self._reached >= 0:
             stream.pace |= Pace.OWN if step < self._reached else Pace.FOLLOWS
 
-    def _follows_parent(self, agreed: StreamSchema | None) -> bool:
+    def _follows_parent(self, name: str) -> bool:
         """Whether a child with nothing open promises what its parent has reached.
 
         So that an evaluation on some ranks alone does not wait for the end of the others. Not
         before a rank has shown that its steps are its parent's, since what comes below a promise
         is late.
         """
-        return agreed is not None and agreed.pace == Pace.FOLLOWS and self._reached >= 0
+        return self._paces.get(name) == Pace.FOLLOWS and self._reached >= 0
 
-    def _promise(self, agreed: StreamSchema) -> None:
-        """What this rank promises for a stream that it has not made."""
-        name = agreed.name
-        if name in self._streams or not name:
-            return
+    def _promise(self, name: str) -> None:
+        """Promise what holds of an agreed stream that this rank has not made."""
         promised = self._promised.get(name, 0)
         if self._closed:
             promised = NEVER
-        elif self._follows_parent(agreed):
+        elif self._follows_parent(name):
             promised = max(promised, mark_of(self._reached))
         self._promised[name] = promised

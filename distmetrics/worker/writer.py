@@ -15,6 +15,8 @@ PATIENCE = 1.0
 """Seconds that the worker gives a sink that lags but moves, so that windows gather before it."""
 CAPACITY = 4096
 """Records that wait for one sink, at most."""
+CLOSING = 10.0
+"""Seconds that a sink has to close, if it does not ask for more."""
 KEPT = 10_000
 """Records that wait for the disk of ``metrics.jsonl``, at most."""
 LOG = "jsonl"
@@ -115,19 +117,28 @@ class Writer:
         for isolated in self._isolated.values():
             isolated.drain(max(0.0, deadline - time.monotonic()))
 
-    def close(self, timeout: float) -> None:
-        """Close every sink; those that take longer than `timeout` seconds are left behind."""
+    def close(self, timeout: float | None) -> None:
+        """Close every sink; those that take too long are left behind.
+
+        Args:
+            timeout: seconds for all of them; None: as long as each may take.
+        """
         if not self._opened:
             return
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         # in a thread, since a disk may hang
         closing = threading.Thread(target=self._close_files, name="distmetrics-close", daemon=True)
         closing.start()
-        closing.join(timeout)
-        if closing.is_alive():
-            self._report(f"the files of the run did not close within {timeout:g} s; left behind")
         for isolated in self._isolated.values():
-            isolated.close(max(0.1, deadline - time.monotonic()))
+            isolated.begin_to_close()
+        limit = CLOSING if timeout is None else timeout
+        closing.join(limit)
+        if closing.is_alive():
+            self._report(f"the files of the run did not close within {limit:g} s; left behind")
+        for isolated in self._isolated.values():
+            limit = getattr(isolated.sink, "close_timeout", CLOSING)
+            limit = limit if timeout is None else min(limit, timeout)
+            isolated.close(round(max(0.1, began + limit - time.monotonic()), 1))
 
     def _close_files(self) -> None:
         with self._writing:

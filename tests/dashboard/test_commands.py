@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import distmetrics as dm
 from distmetrics.cli import main
+from distmetrics.dashboard import subject_of
+from distmetrics.dashboard.automatic import automatic_template
+from distmetrics.dashboard.subject import without_bins
 from tests.dashboard.runs import registry, write_run
 
 GRAFANA = pytest.mark.skipif(
@@ -117,3 +121,38 @@ def test_show_sums_a_run_up(run: Path) -> None:
     output = call("show", run).output
     assert "cross entropy of a" in output
     assert "matching" in output
+
+
+def test_a_layout_of_foreign_events_lies_beside_them(tmp_path: Path) -> None:
+    """TensorBoard is started on the folder of events as before."""
+    folder = write_run(tmp_path / "run", steps=10, sinks=["tensorboard"]) / "tensorboard"
+    result = call("dashboard", "tensorboard", folder, "--template", "training")
+    assert f"Wrote {folder / 'layout'}" in result.output
+    assert f"tensorboard --logdir {folder}\n" in result.output
+    assert "holds no events" not in result.output
+
+
+def test_a_run_without_events_is_told(run: Path) -> None:
+    """A layout alone shows nothing."""
+    assert "holds no events yet" in call("dashboard", "tensorboard", run).stderr
+
+
+def test_the_kinds_with_many_keys_are_a_chart_each(tmp_path: Path) -> None:
+    """Per rank, quantiles and bins; tools that take histograms whole get no bins."""
+    registry = dm.Registry()
+    registry.per_rank("memory", unit="GiB")
+    registry.quantiles("wait", qs=[0.5, 0.99], unit="s")
+    registry.histogram("length", edges=[0, 1, 2], help="of a sample", group="data")
+    with dm.Logger(registry, run_dir=tmp_path / "run") as logger:
+        logger.log({"memory": 1.0, "wait": [0.1, 0.2], "length": [0.5, 1.5, 1.7]}, step=0)
+    subject = subject_of(tmp_path / "run")
+    assert subject.keys["length[1]"].help == "of a sample, from 1 to 2"
+    assert subject.keys["wait/p99"].help == "quantile 99%"
+    assert subject.keys["memory/argmax"].unit == "rank"
+    charts = {
+        chart.title: len(chart.keys)
+        for section in automatic_template(subject).sections
+        for chart in section.charts
+    }
+    assert charts == {"length": 7, "memory": 3, "memory/argmax": 1, "wait": 2}
+    assert not any(key.startswith("length") for key in without_bins(subject).keys)

@@ -211,6 +211,20 @@ def test_registry_may_ignore_keys() -> None:
     assert outputs["x"].item() == 2.0
 
 
+def test_a_key_without_a_single_value_is_left_alone() -> None:
+    """Histograms, quantiles and values by rank are no scalars that outputs could hold."""
+    registry = dm.Registry()
+    registry.histogram("length", edges=[0, 1, 2])
+    registry.quantiles("latency", qs=[0.5])
+    registry.per_rank("memory")
+    own = {"length": scalar(1.0), "latency": scalar(2.0), "memory": scalar(3.0)}
+    outputs = {**own, "x": scalar(1.0)}
+    reduced(outputs, {**own, "x": scalar(3.0)}, registry=registry)
+    assert all(outputs[key] is value for key, value in own.items())
+    assert outputs["x"].item() == 2.0
+    assert len(outputs) == 4
+
+
 def test_a_strict_registry_names_an_unknown_key_and_nothing_is_changed() -> None:
     """The rank that has the key raises, the other learns it; both dicts are as before."""
     registry = dm.Registry(strict=True)

@@ -33,7 +33,7 @@ def rounded(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def summed(values: Sequence[Number]) -> Number:
@@ -52,7 +52,7 @@ def quotient(above: Number, below: Number) -> float:
         if below == 0:
             return math.nan if above == 0 else math.copysign(math.inf, above)
         return rounded(Fraction(above, below))
-    above, below = rounded(Fraction(above)), rounded(Fraction(below))
+    above, below = (x if isinstance(x, float) else rounded(Fraction(x)) for x in (above, below))
     if below == 0:
         return math.nan if above == 0 else math.copysign(math.inf, above)
     return above / below

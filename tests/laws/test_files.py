@@ -150,3 +150,13 @@ def test_a_run_has_one_of_each_file(run: Callable[[int], Finished]) -> None:
     names = {path.name for path in run(3).folder.iterdir()} - {"seen.json", ".lock"}
     assert names - {"spool"} == {"metrics.jsonl", "run.json", "tensorboard", "wandb"}
     assert not any(path.is_file() for path in (run(3).folder / "spool").rglob("*"))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_values_do_not_depend_on_further_world_sizes(
+    run: Callable[[int], Finished], world_size: int
+) -> None:
+    """The same rows on two and four processes."""
+    for name in (None, "val"):
+        assert run(world_size).rows(name) == run(1).rows(name)

@@ -192,14 +192,17 @@ def test_a_script_that_exits_or_fails_still_writes_all(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_process_leaves_its_parents_logger_alone(tmp_path: Path) -> None:
-    """A data loader's worker that inherits the logger closes nothing when it ends."""
+    """What a data loader's worker that inherits it logs goes nowhere, and it closes nothing."""
     script = (
         "import os, sys, distmetrics as dm\n"
         "logger = dm.Logger(run_dir=sys.argv[1])\n"
         "logger.log({'n': dm.Count(1)}, step=0)\n"
         "pid = os.fork()\n"
-        "if not pid: logger.close(); os._exit(0)\n"
-        "os.waitpid(pid, 0)\n"
+        "if not pid:\n"
+        "    logger.log({'n': dm.Count(1)}, step=1)\n"
+        "    logger.close()\n"
+        "    os._exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
         "logger.log({'n': dm.Count(1)}, step=1)\n"
         "logger.close()\n"
     )

@@ -117,3 +117,21 @@ def test_a_conflict_of_a_child_names_its_key_in_full() -> None:
             val.flush(wait=True)
 
     assert values(records(2, train)) == [{"k": 2}]
+
+
+def test_a_key_that_one_rank_declares_after_the_start_is_found_out() -> None:
+    """Registries are compared when loggers are made; what comes later is seen with the values."""
+
+    def train(logger: dm.Logger) -> None:
+        if dm.get_rank() == 1:
+            made[1].count("k")
+        logger.log({"k": 1.0, "n": dm.Count(1)}, step=0)
+        with pytest.raises(dm.DeclarationConflict, match=r"'k'.*average\(\).*count\(\)"):
+            logger.flush(wait=True)
+
+    made: dict[int, dm.Registry] = {}
+
+    def registry() -> dm.Registry:
+        return made.setdefault(dm.get_rank(), dm.Registry())
+
+    assert values(records(2, train, registry)) == [{"n": 2}]

@@ -271,3 +271,28 @@ def test_wrong_options_are_errors() -> None:
             logger.reduce(3)  # type: ignore[arg-type]
 
     records(1, train)
+
+
+def test_a_call_of_reduce_stands_for_itself() -> None:
+    """A total is that of this call, and what takes no time has no rate by the clock."""
+
+    def registry() -> dm.Registry:
+        made = dm.Registry()
+        made.total("seen")
+        made.ratio("accuracy", "correct", "seen")
+        made.rate("by_clock", of="seen")
+        made.rate("by_key", of="seen", seconds="took")
+        return made
+
+    def train(logger: dm.Logger) -> None:
+        for _ in range(3):
+            found = logger.reduce({"seen": 4, "correct": 1, "took": 0.5})
+            assert found == {
+                "seen": 8,
+                "correct": 2,
+                "took": 0.5,
+                "accuracy": 0.25,
+                "by_key": 16.0,
+            }
+
+    records(2, train, registry)

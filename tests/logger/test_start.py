@@ -349,3 +349,18 @@ def test_a_variable_that_says_no_disables_nothing(
     """Only a value that means yes turns loggers off."""
     monkeypatch.setenv("DISTMETRICS_DISABLED", value)
     assert len(records(1, lambda logger: logger.log({"n": dm.Count(1)}))) == 1
+
+
+def test_one_sink_needs_no_list(tmp_path: Path) -> None:
+    """A name, an object or a function may stand alone; what is none of them is named."""
+    seen: list[int] = []
+    memory = MemorySink()
+    for sink in (memory, lambda record: seen.append(record.step)):
+        with dm.Logger(sinks=sink) as logger:
+            logger.log({"n": dm.Count(1)}, step=3)
+    assert (len(memory.records), seen) == (1, [3])
+    with dm.Logger(run_dir=tmp_path, sinks="tensorboard") as logger:
+        logger.log({"n": dm.Count(1)}, step=3)
+    assert (tmp_path / "tensorboard").is_dir()
+    with pytest.raises(InvalidType, match="3 of type int is no sink"):
+        dm.Logger(sinks=3)  # type: ignore[arg-type]

@@ -123,15 +123,6 @@ def test_values_are_float32(tmp_path: Path) -> None:
     }
 
 
-def test_histograms_are_left_out(tmp_path: Path) -> None:
-    """A histogram is no scalar: the record's numbers are written without it."""
-    sink = TensorBoardSink(tmp_path)
-    sink.open(run())
-    sink.write(record(1, {"h": {"edges": [0, 1], "counts": [3]}, "loss": 0.5}))
-    sink.close()
-    assert read(tmp_path).Tags()["scalars"] == ["loss"]
-
-
 def test_odd_keys_are_tags_as_they_are(tmp_path: Path) -> None:
     """Dots, slashes, spaces, any letters and any length make tags of their own."""
     keys = ["a.b", "a/b", "a b", "a_b", "/a", "a/", "..", "ä", "損失", "k" * 300, '"\\\n', "a:b"]

@@ -31,7 +31,7 @@ _DESCRIBED = st.fixed_dictionaries(
 _KINDS = st.one_of(
     st.tuples(
         st.sampled_from(
-            ["count", "total", "axis", "minimum", "maximum", "l2_norm", "same", "ignore"]
+            ["count", "total", "axis", "minimum", "l2_norm", "same", "per_rank", "ignore"]
         ),
         st.just({}),
     ),
@@ -50,6 +50,14 @@ _KINDS = st.one_of(
         st.fixed_dictionaries(
             {"of": _NAMES}, optional={"seconds": _NAMES, "per_device": st.booleans()}
         ),
+    ),
+    st.tuples(
+        st.just("histogram"),
+        st.fixed_dictionaries({"edges": st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=5)}),
+    ),
+    st.tuples(
+        st.just("quantiles"),
+        st.fixed_dictionaries({"qs": st.lists(st.floats(0, 1), min_size=1, max_size=4)}),
     ),
     st.tuples(
         st.just("derived"),
