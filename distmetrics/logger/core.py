@@ -42,6 +42,8 @@ LEAVING = 4.0
 """Seconds that a logger takes to leave when the training has failed, at most."""
 PARTING = 2.0
 """Seconds in which a rank that does not wait for the others leaves them."""
+_WAY = 0.0002
+"""Seconds that a flush takes where windows begin to crowd."""
 _POLL = 0.05
 """Seconds between looks at the worker while a call waits."""
 
@@ -79,10 +81,12 @@ class Core:
         self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
         self._reached: Callable[[], int] = lambda: -1
         if not self.disabled:
+            self._sigterm: Sigterm | None = None
             self._parts: Parts = assemble(registry, options, self.notices)
             self._checkpoints = Checkpoints(registry, self._parts)
             atexit.register(self._close_at_exit)
-            self._sigterm = Sigterm(self.rescue) if options.handle_sigterm else None
+            if options.handle_sigterm:
+                self._sigterm = Sigterm(self.rescue)
             _open.add(self)
 
     # --- the way to the worker ---
@@ -141,6 +145,15 @@ class Core:
     def spool_soon(self) -> None:
         """Take what was flushed to the spool at once."""
         self._parts.worker.spool_soon()
+
+    def give_way(self) -> None:
+        """Give this rank's own threads a moment, where windows are flushed faster than they work.
+
+        Else memory would grow with every flush. Other ranks and disks are not waited for.
+        """
+        crowd = self._parts.streams.crowd
+        if crowd > 1:
+            time.sleep(min(_WAY * crowd**2, _POLL))
 
     def check_open(self) -> None:
         """Raise where the logger is closed."""

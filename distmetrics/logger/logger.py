@@ -14,6 +14,7 @@ from distmetrics.exchange.topology import Mesh
 from distmetrics.logger.core import Core
 from distmetrics.logger.parts import Options
 from distmetrics.logger.scope import Scope
+from distmetrics.logger.sigterm import check_main_thread
 from distmetrics.record import Value
 from distmetrics.registry import Registry
 from distmetrics.registry.keys import checked_key
@@ -118,6 +119,8 @@ class Logger(Scope):
             raise InvalidValue("resume= needs run_dir=; pass the directory of the run to resume")
         _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
         _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
+        if handle_sigterm:
+            check_main_thread()
         if record_contributions and run_dir is None:
             raise InvalidValue("record_contributions=True needs run_dir=, where the files go")
         for name, seconds in (

@@ -126,6 +126,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         holdups=holdups,
         derivations=derivations,
     )
+    streams.alone = communicator.world_size == 1
     worker.start()
     _note_left_out(registry, topology.world_size, notices)
     return Parts(streams, worker, topology, derivations, writer, start.directory, start.past)

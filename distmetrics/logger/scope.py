@@ -130,6 +130,7 @@ class Scope:
             self._floor = max(self._floor, at + 1)
             core.push(Flushed(self.name, at, core.clock.now(), ticket))
             core.spool_soon()
+        core.give_way()
         values = None
         if ticket is not None:
             values = core.wait(ticket, at, "flush(wait=True)")

@@ -11,6 +11,15 @@ from types import FrameType
 from distmetrics.errors import InvalidValue
 
 
+def check_main_thread() -> None:
+    """Raise `InvalidValue` in any other thread than the main one, which alone handles signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidValue(
+            "handle_sigterm=True in a thread that is not the main one, where Python handles no "
+            "signals; make the logger in the main thread, or leave it out"
+        )
+
+
 class Sigterm:
     """A handler of SIGTERM in front of the one that was there.
 
@@ -23,11 +32,7 @@ class Sigterm:
     """
 
     def __init__(self, rescue: Callable[[bool], object]) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            raise InvalidValue(
-                "handle_sigterm=True in a thread that is not the main one, where Python handles no "
-                "signals; make the logger in the main thread, or leave it out"
-            )
+        check_main_thread()
         self._rescue = rescue
         self._previous = signal.getsignal(signal.SIGTERM)
         signal.signal(signal.SIGTERM, self._handle)

@@ -279,6 +279,11 @@ class Stream:
         if self._open is None:
             self.watermark = max(self.watermark, mark_of(step))
 
+    @property
+    def closed(self) -> int:
+        """How many windows have been closed since they were taken."""
+        return len(self._closed)
+
     def take_closed(self) -> dict[int, Window]:
         """The windows closed since the last call, by label, folded and ready to be offered."""
         closed, self._closed = self._closed, {}

@@ -31,6 +31,7 @@ class Backlog:
         self._places: dict[int, Place] = {}
         self.sent = -1
         self.lost = 0
+        self._most = 0
 
     def __len__(self) -> int:
         """How many windows have not been reduced."""
@@ -89,6 +90,15 @@ class Backlog:
         while self._windows and (label := next(iter(self._windows))) <= position:
             del self._windows[label]
             self._places.pop(label, None)
+        self._most = max(self._most, len(self._windows))
+        if self._most > IN_MEMORY and len(self._windows) < self._most // 8:
+            self._windows, self._places = dict(self._windows), dict(self._places)
+            self._most = len(self._windows)  # a dict keeps the size of its best days
+
+    @property
+    def in_memory(self) -> int:
+        """How many windows are held in memory, at most."""
+        return min(len(self._windows), IN_MEMORY) if self._places else len(self._windows)
 
     @property
     def kept(self) -> int:

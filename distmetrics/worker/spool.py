@@ -60,13 +60,14 @@ class Spool:
             if self._journal.deleted:
                 self._say("deleted", "was deleted; it is begun anew, without the windows until now")
                 self._journal.begin_anew()
-            for name, waiting in self._waiting.items():
+            for name, waiting in list(self._waiting.items()):
                 self._journal.add_stream(name, *declared[name])
                 while waiting:
                     part = dict(itertools.islice(waiting.items(), BATCH))
                     places.setdefault(name, {}).update(self._journal.add(name, part))
                     for label in part:
                         del waiting[label]
+                self._waiting[name] = {}  # an emptied dict keeps its size
             self._journal.mark(marks)
         except OSError as error:
             self._fail(error)

@@ -29,6 +29,9 @@ BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
+CROWDED = 1024
+"""Events and closed windows in memory that this rank's own threads have to take in, beyond which
+`flush` gives them time."""
 PUSHING = 1.0
 """Seconds for which the training thread then waits for its worker; a signal's handler may push."""
 NONE: Mapping[str, Any] = {}
@@ -64,6 +67,7 @@ class Streams:
         contributions: records what every call said; None for a logger that does not.
 
     Attributes:
+        alone: whether there are no other ranks for which windows may wait.
         spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
@@ -82,6 +86,7 @@ class Streams:
         self.spooled_step = -1
         self.lost = 0
         self.spooling = journal is not None
+        self.alone = False
         self._spooled = None if journal is None else Spool(journal, tell)
         self._tell = tell
         self._contributions = contributions
@@ -100,6 +105,7 @@ class Streams:
         self._view = _View({}, {}, False, [])
         self._offered: list[Ticket] = []
         self._held = False
+        self._uncollected = 0
 
     # --- the training thread's side ---
 
@@ -111,8 +117,14 @@ class Streams:
         if len(self.events) > BACKLOG and self._consuming.acquire(timeout=PUSHING):
             try:
                 self._consume_events(wait=False)
+                self._uncollected = sum(s.closed for s in self._streams.values())
             finally:
                 self._consuming.release()
+
+    @property
+    def crowd(self) -> float:
+        """How many windows wait for this rank's own threads; 1 is where it begins to matter."""
+        return (len(self.events) + self._uncollected) / CROWDED
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Wait no longer; False while a round is under way that may still bring the values.
@@ -144,6 +156,7 @@ class Streams:
             self._held &= not offering
             self._consume_events(wait=True)
             closed = {name: stream.take_closed() for name, stream in self._streams.items()}
+            self._uncollected = sum(map(len, closed.values()))
             view = self._look()
             if offering:
                 self._offered = view.waiting
@@ -159,6 +172,8 @@ class Streams:
                 if not self._given_up:
                     backlog.add(windows, places.get(name, {}))
             self._view = view
+            held = (backlog.in_memory for backlog in self._backlogs.values())
+            self._uncollected = sum(held) if self.alone else 0
         return view
 
     def take_errors(self) -> list[InvalidValue]:
