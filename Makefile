@@ -19,7 +19,7 @@ demo:
 
 test:
 	@scripts/setup.sh test
-	$(BIN)/python -m pytest -m "$(LIGHT)" --cov=distmetrics $(TEST_ARGS)
+	$(BIN)/python -m pytest -m "$(LIGHT)" $(TEST_ARGS)
 
 check: lint types doctests wheel heavy-tests
 

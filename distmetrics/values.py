@@ -22,6 +22,8 @@ Flat = NDArray[Any] | torch.Tensor
 """Contributions as a one-dimensional array, or tensor where they live on a device."""
 
 MAX_ELEMENTS = 2**24
+MAX_BITS = 4096
+"""Of an integer; its sums are then far shorter than what Python, and JSON, write as digits."""
 ACCEPTED = (
     "a number, a bool, a tensor or array of any shape with a real dtype, or a list of numbers"
 )
@@ -240,6 +242,12 @@ def _array(key: str, array: NDArray[Any], role: str) -> NDArray[Any]:
     if array.size > MAX_ELEMENTS:
         raise _too_large(key, role, array.size)
     if array.dtype == object and all(type(part) is int for part in array.flat):
+        bits = max((part.bit_length() for part in array.flat), default=0)
+        if bits > MAX_BITS:
+            raise InvalidValue(
+                f"key {key!r}: the {role} is an integer of {bits} bits; at most {MAX_BITS} are "
+                "accepted: pass it as a float, or scale it down"
+            )
         return array.reshape(-1).copy()  # beyond 64 bits
     if array.dtype.kind not in "biuf":
         raise _wrong(key, role, f"an array of dtype {array.dtype}")

@@ -240,6 +240,14 @@ def test_more_elements_than_a_call_takes_are_an_error(make: Any) -> None:
         to_flat("k", wider)
 
 
+@pytest.mark.parametrize("value", [1 << 4096, -(1 << 4096), [1, 1 << 5000]], ids=["+", "-", "in"])
+def test_wider_integers_than_files_can_hold_are_an_error(value: Any) -> None:
+    """4096 bits are accepted; more digits than a JSON reader takes would break the file."""
+    assert to_flat("k", (1 << 4096) - 1)[0].tolist() == [(1 << 4096) - 1]
+    with pytest.raises(InvalidValue, match=r"key 'k': the value is an integer of .* bits; at most"):
+        to_flat("k", value)
+
+
 def test_an_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
     """A broken repr does not hide which key is wrong."""
 

@@ -155,6 +155,7 @@ def run(command: tuple[str, ...], **options: Any) -> None:
     with _could_not_be_done():
         with _progress(plan.world_sizes) as progress:
             launched = launch(plan, progress)
+        click.echo(f"what the runs wrote is in {folder}", err=True)
         if len(launched.runs) < 2:
             _tell_failures(launched.failures)
             click.echo(f"Error: fewer than two world sizes have a run; see {folder}", err=True)

@@ -247,14 +247,7 @@ def _missing(table: _Table, key: str, lacking: Sequence[RunData]) -> Verdict:
         kind, reason = Kind.EXPECTED_SCALING, "declared as a value of each rank"
     elif number and all(int(number[1]) >= (run.world_size or 0) for run in lacking):
         kind, reason = Kind.EXPECTED_SCALING, "a value of one rank, missing where there is none"
-    infinite = np.inf if kind in {Kind.MISSING, Kind.NONFINITE} else None
-    return Verdict(
-        key,
-        kind,
-        max_rel_diff=infinite,
-        remedy=remedy(kind, key, declared),
-        reason=reason,
-    )
+    return Verdict(key, kind, remedy=remedy(kind, key, declared), reason=reason)
 
 
 def _likely_size(name: str) -> tuple[bool, bool]:

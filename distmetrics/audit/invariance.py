@@ -83,7 +83,7 @@ def _judge(key: str, flat: Mapping[int, Mapping[str, Any]], context: Context) ->
 
 
 def _differs(key: str, kind: Kind, reason: str) -> Verdict:
-    return Verdict(key, kind, None, np.inf, remedy=remedy(kind, key), reason=reason)
+    return Verdict(key, kind, remedy=remedy(kind, key), reason=reason)
 
 
 def _column(value: Any) -> tuple[Any, ...] | None:

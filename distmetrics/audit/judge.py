@@ -27,7 +27,7 @@ SURE = 0.8
 
 _CLOCK = re.compile(
     r"per_?s(ec(ond)?s?)?$|/s(ec)?$|throughput|seconds?$|_secs?$|(^|[^a-z])(time|times|duration|elapsed|"
-    r"latency|fps|eta|mem|memory|vram|rss|cpu|gpu_util)([^a-z]|$)|_ms$|_time_|[a-z]time$"
+    r"latency|fps|eta|wait|mfu|t?flops|wall(clock)?|mem|memory|vram|rss|cpu|gpu_util)([^a-z]|$)|_ms$|_time_|[a-z]time$"
 )
 _EXACT_FLOAT32 = 2.0**24
 _BIASED = 6.0
@@ -84,9 +84,9 @@ def judge(aligned: Aligned, context: Context | None = None) -> Verdict:
 
 def _judge(aligned: Aligned, context: Context) -> Verdict:
     if aligned.split:
-        return _verdict(aligned, _split_finding(aligned), None, difference=np.inf)
+        return _verdict(aligned, _split_finding(aligned), None)
     if aligned.count == 0:
-        return _verdict(aligned, _nothing(aligned), None, difference=None)
+        return _verdict(aligned, _nothing(aligned), None)
     outside = beyond_tolerance(aligned, context.rtol)
     if not outside.any():
         return _verdict(aligned, _equal(aligned, context.rtol), None)
@@ -376,14 +376,8 @@ def _likely_weight(context: Context) -> str | None:
     return next(iter(context.counts), None)
 
 
-def _verdict(
-    aligned: Aligned,
-    found: _Finding,
-    factors: scaling.Scaling | None,
-    difference: float | None = -1.0,
-) -> Verdict:
-    if difference == -1.0:
-        difference = float(aligned.relative().max())
+def _verdict(aligned: Aligned, found: _Finding, factors: scaling.Scaling | None) -> Verdict:
+    difference = float(aligned.relative().max()) if aligned.count else None
     exponent = None if factors is None else factors.exponent
     if found.kind in {Kind.IDENTICAL, Kind.CLOSE} and len(set(aligned.sizes)) > 1:
         exponent = 0.0

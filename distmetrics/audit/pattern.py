@@ -162,7 +162,9 @@ def onset(aligned: Aligned, rtol: float) -> Onset:
     late = float(np.median(difference[-third:]))
     growth = late / early if early > 0 else (np.inf if late > 0 else 1.0)
     returns = any(
-        _returns(aligned.relative(row), max(ROUNDING, rtol)) for row in range(len(aligned.sizes))
+        _returns(aligned.relative(row)[:begin], max(ROUNDING, rtol))
+        for row in range(1, len(aligned.sizes))
+        for begin in _beginnings(aligned.count)
     )
     lattice = _is_lattice(aligned)
     distinct = min(len(np.unique(row)) for row in aligned.values) / aligned.count
@@ -176,7 +178,9 @@ def _returns(difference: Floats, rounding: float) -> bool:
     Being equal at first is no return to being equal.
     """
     same = difference <= rounding
-    later = difference[int(np.argmin(same)) :] if not same.all() else difference[:0]
+    if same.all():
+        return False
+    later = difference[int(np.argmin(same)) :]
     least = max(2, min(max(_FEW, len(later) // 20), len(later) // 10))
     split = gap_split(later, _APART, least)
     return split is not None and alternations(later > split) >= 4

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from distmetrics.errors import MissingPackage
+
 MARK = "DISTMETRICS_AUDIT_MARK"
 """Environment variable by which the processes of a run are found, whoever their parent is."""
 
@@ -63,7 +65,11 @@ def run_command(
     time is up, when `until` returns True, when this process gets SIGTERM or is interrupted, and
     when it ends itself and leaves some behind. `tick` is called a few times a second with the
     mark that the processes of this command carry.
+
+    Raises:
+        MissingPackage: psutil is not installed.
     """
+    _psutil()
     mark = uuid.uuid4().hex
     begin = time.monotonic()
     timed_out = stopped = False
@@ -128,10 +134,20 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
+def _psutil() -> Any:
+    try:
+        import psutil
+    except ImportError as error:
+        raise MissingPackage(
+            "running a script needs the package psutil, which finds the processes that it leaves "
+            "behind: pip install psutil"
+        ) from error
+    return psutil
+
+
 def marked(mark: str) -> list[int]:
     """The processes whose environment carries a mark, zombies left out."""
-    import psutil
-
+    psutil = _psutil()
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -142,8 +158,7 @@ def marked(mark: str) -> list[int]:
 
 def open_files(mark: str) -> set[Path]:
     """The files that the processes with a mark have open."""
-    import psutil
-
+    psutil = _psutil()
     found: set[Path] = set()
     for pid in marked(mark):
         with contextlib.suppress(psutil.Error, OSError):

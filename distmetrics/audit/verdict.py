@@ -76,9 +76,9 @@ class Verdict:
         key: the key.
         kind: the verdict.
         exponent: p of the fitted value ~ W^p; None where it cannot be fitted.
-        max_rel_diff: the largest difference between two runs at one step, relative to the larger
-            of the two (or to a tenth of the key's median, if that is larger still); infinite where
-            a value is not finite in some runs only; None where nothing could be compared.
+        max_rel_diff: the largest difference between two runs at one step where all are finite,
+            relative to the larger of the two (or to a tenth of the key's median, if that is larger
+            still); None where nothing could be compared.
         steps: the number of steps that were compared.
         confidence: how sure the verdict is, from 0 to 1.
         remedy: one line of registry code, with a comment.

@@ -101,7 +101,7 @@ def _rounded(value: int | float) -> float:
 
 def _integer_quotient(num: int, den: int) -> float:
     if den == 0:
-        return math.copysign(math.inf, num) if num else math.nan
+        return math.nan if num == 0 else math.inf if num > 0 else -math.inf
     if num == 0:
         return 0.0
     return round_ratio(num, den, 0)

@@ -107,7 +107,9 @@ def std(ddof: int | float = 0, weight: str | None = None) -> Reduction:
         free = weights * scale[1] - one * scale[0]  # (W - ddof) times scale[1]
         if weights <= 0 or free <= 0:
             return math.nan
-        return exact.root_of_ratio((weights * squares - values * values) * scale[1], weights * free)
+        # below zero only where squares have lost digits below the smallest float64
+        spread = max(0, weights * squares - values * values)
+        return exact.root_of_ratio(spread * scale[1], weights * free)
 
     return Reduction(
         "std",

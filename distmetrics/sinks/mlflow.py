@@ -46,6 +46,7 @@ class MlflowSink:
     """
 
     name = "mlflow"
+    close_timeout = 60.0  # its first use makes a database
 
     def __init__(
         self,

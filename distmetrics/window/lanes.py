@@ -342,6 +342,17 @@ def _contribute(
         w = None if w is None else w[keep]
     if not len(x):
         return
+    terms = reduction.contribute(x, w)
+    beyond = _beyond_range(terms, len(x))
+    if beyond is not None:  # as a whole, so that sums and weights stay of the same contributions
+        _count_nonfinite(batch, beyond, None, cells, ~np.isfinite(beyond))
+        keep = np.isfinite(beyond)
+        x, cells, slots, which = x[keep], cells[keep], slots[keep], which[keep]
+        moments = moments[keep]
+        w = None if w is None else w[keep]
+        if not len(x):
+            return
+        terms = reduction.contribute(x, w)
     counts = np.bincount(cells, minlength=len(batch.counters))
     batch.counters[:, Counter.COUNT] += counts
     if route.floats:
@@ -350,10 +361,23 @@ def _contribute(
         batch.counters[:, Counter.PLAIN] += counts
     elif route.weight_floats:
         batch.counters[:, Counter.WEIGHT_FLOATS] += counts
-    terms = reduction.contribute(x, w)
-    _add_sums(batch, route, terms, slots, which, cells)
+    _add_sums(batch, route, terms, slots, which)
     _add_maxes(batch, route, terms, slots, which, moments)
     _add_tallies(batch, route, terms, slots, which)
+
+
+def _beyond_range(terms: Terms, count: int) -> Array | None:
+    """For each contribution an infinity or NaN if a product of it is beyond float64, else 0.
+
+    None where no product is.
+    """
+    found = None
+    for _, values in terms.sums:
+        finite = _finite(values)
+        if not finite.all():
+            found = np.zeros(count) if found is None else found
+            found = np.where(np.isfinite(found) & ~finite, values, found)
+    return found
 
 
 def _add_sums(
@@ -362,19 +386,13 @@ def _add_sums(
     terms: Terms,
     slots: Int64Array,
     which: Int64Array,
-    cells: Int64Array,
 ) -> None:
     if not terms.sums:
         return
     rows = np.array([key.row for key in route.keys], np.int64)
     first = slots * batch.rows + rows[which]
     for row, values in terms.sums:
-        finite = _finite(values)
-        if finite.all():
-            exact.add(batch.sums, first + row, values)
-        else:  # a product beyond the range of float64
-            _count_nonfinite(batch, values, None, cells, ~finite)
-            exact.add(batch.sums, first[finite] + row, values[finite])
+        exact.add(batch.sums, first + row, values)
 
 
 def _add_maxes(

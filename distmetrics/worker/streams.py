@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
@@ -229,7 +229,7 @@ class Streams:
             view = self._collect(offering=True)
             waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
             streams = {
-                name: self._called(name, promise, waiting.get(name))
+                name: self._called(name, promise, view.waiting)
                 if name.startswith(COLLECTIVE)
                 else self._offer(
                     name, promise, promise.watermark, self._backlogs[name].next(self._spooled)
@@ -249,12 +249,13 @@ class Streams:
             )
         self.lost = lost
 
-    def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
+    def _called(self, name: str, promise: _Promise, waiting: Sequence[Ticket]) -> Offered:
         """What this rank brings to a collective call: the window of that call and no other.
 
         Nothing is promised, so that only what all ranks wait for is reduced.
         """
-        windows = self._backlogs[name].only(None if mark is None else mark - 1)
+        labels = [ticket.label for ticket in waiting if ticket.stream == name]
+        windows = self._backlogs[name].only(labels[-1] if labels else None)
         watermark = promise.watermark if promise.watermark >= NEVER else 0
         return self._offer(name, promise, watermark, windows)
 
@@ -426,8 +427,10 @@ class Streams:
         if event.stream.startswith(COLLECTIVE):
             step = max(step, first_step(stream.watermark))  # calls come after each other
         stream.flush(step)
-        if event.ticket is not None and not event.ticket.withdrawn:
-            self.waiting.append(event.ticket)
+        ticket = event.ticket
+        if ticket is not None and not ticket.withdrawn:
+            ticket.label = stream.watermark - 1
+            self.waiting.append(ticket)
 
     def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
         """Learn from a call whether a child's steps are those of its parent."""

@@ -6,6 +6,7 @@ Workers wait for workers, never for a training thread.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from distmetrics.worker.peers import Peers
 from distmetrics.worker.streams import Streams
 from distmetrics.worker.writer import Writer
 
+_LOG = logging.getLogger("distmetrics")
 IDLE = 0.5
 """Seconds between rounds in which nothing waits, at most."""
 GATHERING = 0.25
@@ -348,9 +350,10 @@ class Worker:
             ticket.done.set()
 
 
-def _unexpected(error: Exception) -> DistmetricsError:
-    wrapped = DistmetricsError(
-        f"the logger's worker ended: {type(error).__name__}: {error}; nothing more is reduced"
+def _unexpected(error: Exception) -> str:
+    """What to warn of where the worker has failed by a fault of its own: the training goes on."""
+    _LOG.error("the logger's worker failed", exc_info=error)
+    return (
+        f"the logger's worker ended: {type(error).__name__}: {error}; the training goes on, but "
+        "nothing more is reduced"
     )
-    wrapped.__cause__ = error
-    return wrapped

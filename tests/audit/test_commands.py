@@ -107,3 +107,21 @@ def test_explain_takes_a_value_apart(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "weighted mean over all ranks: 1.4" in done.output
     assert "mean of the ranks' means: 1.5" in done.output
+
+
+def test_an_event_file_is_compared_as_float32(tmp_path: Path) -> None:
+    """A count beyond float32 agrees with its event file; with another JSONL it does not."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    big = 16777217
+    for name, count in (("a", big), ("b", big - 1)):
+        row = {"step": 0, "first_step": 0, "window": 0, "world_size": 2, "values": {"n": count}}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    writer = SummaryWriter(str(tmp_path / "events"))
+    writer.add_scalar("n", big, 0)
+    writer.close()
+    done = call("compare", tmp_path / "a", f"2={tmp_path / 'events'}")
+    assert done.exit_code == 0, done.output
+    assert "float32" in done.output
+    assert call("compare", tmp_path / "a", tmp_path / "b").exit_code == 1

@@ -119,7 +119,7 @@ def test_every_split_gives_the_bits_of_the_reference(kind: Kind, data: st.DataOb
 @pytest.mark.heavy
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", numbers.KINDS, ids=repr)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_many_splits_give_the_bits_of_the_reference(kind: Kind, data: st.DataObject) -> None:
     """The same with many more data sets, at all world sizes."""

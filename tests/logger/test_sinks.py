@@ -303,3 +303,24 @@ def test_stats_of_a_run_without_sinks_are_zero() -> None:
             assert stats[name] == 0, name
 
     run(2, train=train)
+
+
+def test_a_fault_of_the_worker_itself_stops_no_training(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is warned of once, with its traceback in the log; calls that need it raise."""
+
+    def broken(*_: Any) -> None:
+        raise ArithmeticError("a fault")
+
+    def train(logger: dm.Logger) -> None:
+        monkeypatch.setattr(logger._core._parts.worker.results, "add", broken)
+        log_ten(logger)
+        with pytest.raises(ArithmeticError):
+            logger.flush(wait=True)
+        log_ten(logger)
+
+    with warned("the logger's worker ended: ArithmeticError: a fault; the training goes on"):
+        run(1, train=train, on_step_regress="accept")
+    (logged,) = [record for record in caplog.records if "worker failed" in record.message]
+    assert logged.exc_info is not None

@@ -24,9 +24,9 @@ def print_report(report: Report, console: Console, *, show_all: bool = False) ->
     """
     sizes = ", ".join(map(str, report.world_sizes))
     by = f" by {report.x}" if report.x else ""
-    console.print(Text(f"World sizes {sizes}, compared{by} at rtol {report.rtol:g}", style="bold"))
     if report.global_batch is not None:
         console.print(Text(f"! {report.global_batch}", style="bold yellow"))
+    console.print(Text(f"World sizes {sizes}, compared{by} at rtol {report.rtol:g}", style="bold"))
     for size, why in report.failures.items():
         console.print(Text(f"! world size {size} has no run: {why}", style="bold red"))
     for warning in report.warnings:
