@@ -103,7 +103,7 @@ def _fork(life: Life, run_dir: Path) -> list[str]:
     assert os.waitpid(child, 0)[1] == 0
     logger.log(work.outputs(0, 1), step=1)
     logger.close()
-    return [said for said in os.listdir(run_dir) if said != ".lock"]
+    return [path.name for path in run_dir.iterdir() if path.name != ".lock"]
 
 
 def test_what_a_forked_child_logs_is_left_out_and_said_once(tmp_path: Path) -> None:
