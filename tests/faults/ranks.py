@@ -149,7 +149,11 @@ class Rank:
 
 @contextlib.contextmanager
 def ranks(
-    world_size: int, fn: Callable[..., Any], *args: Any, prepare: Callable[[], object] | None = None
+    world_size: int,
+    fn: Callable[..., Any],
+    *args: Any,
+    prepare: Callable[[int], object] = lambda rank: None,
+    master: str = "127.0.0.1",
 ) -> Iterator[list[Rank]]:
     """Processes that each run ``fn(life, *args)``; none outlives the context.
 
@@ -160,7 +164,8 @@ def ranks(
         world_size: the number of ranks.
         fn: what each does; its result is pickled.
         args: passed to `fn`.
-        prepare: called in each process before its group is made.
+        prepare: called with the rank in each process before its group is made.
+        master: where rank 0 serves the store.
     """
     context = multiprocessing.get_context("fork")
     gc.collect()
@@ -172,7 +177,7 @@ def ranks(
         for rank in range(world_size):
             here, there = context.Pipe()
             process = context.Process(
-                target=_live, args=(rank, world_size, port, there, prepare, fn, args)
+                target=_live, args=(rank, world_size, (master, port), there, prepare, fn, args)
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
@@ -192,9 +197,9 @@ def ranks(
 def _live(
     rank: int,
     world_size: int,
-    port: int,
+    master: tuple[str, int],
     end: Connection,
-    prepare: Callable[[], object] | None,
+    prepare: Callable[[int], object],
     fn: Callable[..., Any],
     args: tuple[Any, ...],
 ) -> None:
@@ -206,16 +211,15 @@ def _live(
         warnings.resetwarnings()
         warnings.simplefilter("always", dm.DistmetricsWarning)
         warnings.showwarning = lambda message, *_, **__: life.say("warned", str(message))
-        if prepare is not None:
-            prepare()
+        prepare(rank)
         if world_size > 1:
             os.environ.update(
                 RANK=str(rank),
                 WORLD_SIZE=str(world_size),
                 LOCAL_RANK=str(rank),
                 LOCAL_WORLD_SIZE=str(world_size),
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=str(port),
+                MASTER_ADDR=master[0],
+                MASTER_PORT=str(master[1]),
             )
             dm.setup_distributed("gloo", timeout=60)
         life.say("result", fn(life, *args))

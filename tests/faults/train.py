@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,19 +90,23 @@ def until_told(
     """Train until the test says that it is enough; how many steps that were."""
     inject(life, fault)
     logger = logger_of(run_dir, **options)
+
+    def call(what: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        try:
+            what(*args, **kwargs)
+        except dm.PeerLostError as error:
+            life.say("lost", Lost.of(error))
+
     step = 0
     while not life.heard:
         time.sleep(pace)
-        try:
-            logger.log(work.outputs(life.rank, step), step=step)
-        except dm.PeerLostError as error:
-            life.say("lost", Lost.of(error))
+        call(logger.log, work.outputs(life.rank, step), step=step)
         step += 1
         if step % 50 == 0:
             life.say("trained", step)
     last = life.hear("enough")
     while step < last:
-        logger.log(work.outputs(life.rank, step), step=step)
+        call(logger.log, work.outputs(life.rank, step), step=step)
         step += 1
-    logger.close()
+    call(logger.close)
     return step
