@@ -1,10 +1,11 @@
-"""Runs all of whose ranks are killed at a random moment, and what must be left of them."""
+"""Runs whose ranks are killed, one at a point or all at a random moment, and what is left."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import random
+import signal
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from distmetrics.rundir import METRICS
 from distmetrics.spool.merge import merge
 from tests.faults import work
 from tests.faults.ranks import Life, ranks
-from tests.faults.train import logger_of
+from tests.faults.train import Fault, Lost, logger_of, steady, until_told
 
 
 def relentless(life: Life, run_dir: Path, pace: float) -> None:
@@ -79,3 +80,111 @@ def crash(
     wanted = set(work.labels(safe + 1))
     torn = bool(content) and not content.endswith(b"\n")
     return Crash(len(wanted), len(wanted & before), len(wanted - set(found)), torn)
+
+
+STEPS = 150
+PACE = 0.01
+"""Seconds between two steps."""
+
+
+class Killed(NamedTuple):
+    """What became of the other ranks, and of the windows.
+
+    Attributes:
+        told: for each other rank what it learned.
+        seconds: for each other rank how long after the kill its training knew.
+        windows: how many all ranks had on disk when the rank died.
+        lost: how many of these are missing after a merge.
+        slowest: seconds that a call of `log` took at most.
+        closing: seconds that `close` took at most.
+    """
+
+    told: dict[int, Lost]
+    seconds: list[float]
+    windows: int
+    lost: int
+    slowest: float
+    closing: float
+
+
+def kill(run_dir: Path, fault: Fault, world_size: int, steps: int = STEPS) -> Killed:
+    """Train, kill one rank at a point of a round, merge, and check every row.
+
+    Args:
+        run_dir: of the run.
+        fault: which rank dies, and where.
+        world_size: the number of ranks.
+        steps: that the others train; who learns of the fault after them only, learns it late.
+
+    Raises:
+        AssertionError: a row is wrong, doubled or out of order, or a rank does not go on.
+    """
+    told: dict[int, Lost] = {}
+    seconds, counters = [], []
+    with ranks(world_size, steady, run_dir, steps, PACE, fault, {}) as started:
+        died = started[fault.rank].expect("reached")
+        assert died.data == fault.point
+        safe = started[fault.rank].last("spooled")
+        for rank in started:
+            if rank.rank == fault.rank:
+                continue
+            said = rank.expect("lost")
+            told[rank.rank] = said.data
+            seconds.append(said.at - died.at)
+            counters.append(rank.result())
+    assert all(counter["spooled_step"] >= steps - work.EVERY - 1 for counter in counters)
+    merged = merge(run_dir)
+    assert merged.waiting  # for the rank that died
+    rows = work.rows_of(run_dir)
+    found = [row.window for row in rows]
+    work.check_rows(rows, work.labels(found[-1] + 1) if found else [], world_size)
+    assert not merge(run_dir).written
+    wanted = set(work.labels(safe + 1))
+    return Killed(
+        told,
+        seconds,
+        len(wanted),
+        len(wanted - set(found)),
+        max(counter["slowest"] for counter in counters),
+        max(counter["closing"] for counter in counters),
+    )
+
+
+STOPPED = 2.0
+"""Seconds that the others wait for a rank that is stopped."""
+
+
+def stop(run_dir: Path, fault: Fault, world_size: int) -> tuple[int, int, list[float]]:
+    """Train, stop one rank at a point until the others know, let it go on, and check every row.
+
+    Returns:
+        The number of windows, how many of them are lost, and for each other rank the seconds after
+        which its training knew.
+
+    Raises:
+        AssertionError: a row is wrong, doubled or out of order, or a rank does not go on.
+    """
+    seconds = []
+    with ranks(world_size, until_told, run_dir, PACE, fault, {"peer_timeout": STOPPED}) as started:
+        stopped = started[fault.rank]
+        others = [rank for rank in started if rank is not stopped]
+        at = stopped.expect("reached").at
+        for rank in others:
+            said = rank.expect("lost")
+            lost: Lost = said.data
+            assert lost.rank == fault.rank
+            assert f"no answer for {STOPPED:.1f} s" in lost.text
+            seconds.append(said.at - at)
+            rank.expect("trained")  # it trains on
+        assert min(seconds) > 0.9 * STOPPED
+        stopped.send(signal.SIGCONT)
+        for rank in others:
+            assert f"rank {fault.rank} can be reached again" in rank.expect("warned").data
+        last = 100 + max(rank.last("trained") for rank in started)
+        for rank in started:
+            rank.tell("enough", last)
+        assert {rank.result() for rank in started} == {last}
+    rows = work.rows_of(run_dir)
+    work.check_rows(rows, sorted({row.window for row in rows}), world_size)
+    wanted = set(work.labels(last))
+    return len(wanted), len(wanted - {row.window for row in rows}), seconds

@@ -38,7 +38,7 @@ def _on_two_hosts(folder: Path, run_dir: Path, world_size: int) -> Iterator[tupl
         def enter(rank: int) -> None:
             libc = ctypes.CDLL(None, use_errno=True)
             name = HOSTS[rank >= half]
-            with open(f"/run/netns/{where.prefix}{name}", "rb") as namespace:
+            with Path(f"/run/netns/{where.prefix}{name}").open("rb") as namespace:
                 assert libc.setns(namespace.fileno(), _NETWORK) == 0
             os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
 

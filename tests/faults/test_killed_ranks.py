@@ -6,48 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from distmetrics.spool.merge import merge
-from tests.faults import work
-from tests.faults.ranks import ranks
-from tests.faults.train import Fault, Lost, steady
+from tests.faults.crash import kill
+from tests.faults.train import Fault
 
-STEPS = 150
-PACE = 0.01
 KNOWN = 5.0
 """Seconds in which the others know, on a busy machine; the benchmark measures how soon it is."""
 
 
 def _kill(tmp_path: Path, fault: Fault, world_size: int = 3) -> None:
     """Kill a rank; check what the others learn, and what a merge makes of the spools."""
-    run_dir = tmp_path / "run"
-    with ranks(world_size, steady, run_dir, STEPS, PACE, fault, {}) as started:
-        died = started[fault.rank].expect("reached")
-        assert died.data == fault.point
-        spooled = []
-        for rank in started:
-            if rank.rank == fault.rank:
-                continue
-            said = rank.expect("lost")
-            lost: Lost = said.data
-            assert said.at - died.at < KNOWN
-            assert lost.rank == fault.rank
-            assert lost.key == "loss"
-            assert lost.step is not None
-            assert f"rank {fault.rank} is lost" in lost.text
-            counters = rank.result()
-            assert counters["slowest"] < 1.0
-            assert counters["closing"] < 10.0
-            assert counters["spooled_step"] >= STEPS - work.EVERY - 1
-            spooled.append(counters["spooled_step"])
-    before = len(work.rows_of(run_dir))
-    merged = merge(run_dir)
-    rows = work.rows_of(run_dir)
-    assert len(rows) == before + len(merged.written)
-    work.check_rows(rows, [row.window for row in rows], world_size)
-    assert [row.window for row in rows] == work.labels(2 * len(rows))
-    assert rows[-1].window >= (lost.step or 0) - 2 * work.EVERY
-    assert merged.waiting
-    assert not merge(run_dir).written
+    left = kill(tmp_path / "run", fault, world_size)
+    for rank, lost in left.told.items():
+        assert lost.rank == fault.rank, rank
+        assert lost.key == "loss"
+        assert lost.step is not None
+        assert f"rank {fault.rank} is lost" in lost.text
+    assert max(left.seconds) < KNOWN
+    assert left.windows > 0
+    assert left.lost == 0
+    assert left.slowest < 1.0
+    assert left.closing < 10.0
 
 
 @pytest.mark.parametrize("point", ["header", "sum", "reduced"])

@@ -74,6 +74,7 @@ def steady(
         except dm.PeerLostError as error:
             life.say("lost", Lost.of(error))
         slowest = max(slowest, time.monotonic() - began)
+        life.say("spooled", logger.stats()["spooled_step"])
     logger.flush()
     began = time.monotonic()
     try:
