@@ -302,7 +302,12 @@ class Worker:
             except PeerLostError as again:
                 error = again
             waited = time.monotonic() - began
-            if self._peers.newly_lost(missing) or (self.failure is None and waited > UNNAMED):
+            lost = bool(self._peers.newly_lost(missing))
+            if self.failure is None:
+                lost |= waited > UNNAMED
+            elif self._streams.closed:
+                lost = False  # others leave while this rank does
+            if lost:
                 self._tell_lost(error, missing)
             if self.failure is not None:
                 self._release(self.failure)
