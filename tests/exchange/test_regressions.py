@@ -66,7 +66,8 @@ def test_windows_that_could_not_be_listed_are_waited_for() -> None:
 def test_windows_of_other_sizes_share_a_round() -> None:
     """The limbs that travel are those of all windows that may be reduced, on any rank."""
     ops = [Log("", step, (key,)) for step, key in enumerate(("c0", "t0", "t0", "t0", "t0", "c1"))]
-    check(Schedule(alike(ops, 3), turns=train(0, 1, 2) * len(ops) + whole_round() * 3))
+    turns = train(0, 1) * 2 + spool(0) + spool(1) + train(0, 1) * 4 + whole_round() * 3
+    check(Schedule(alike(ops), turns=turns))
 
 
 def test_a_child_is_waited_for_where_it_is_not_made_yet() -> None:
