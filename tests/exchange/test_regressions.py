@@ -49,10 +49,43 @@ def test_a_reduction_of_nothing_returns_nothing() -> None:
     check(Schedule(alike([Reduce(("c0",)), Reduce(()), Reduce(("t0",)), Reduce(("t0",))])))
 
 
+def test_a_round_uses_nothing_newer_than_its_beginning() -> None:
+    """What a rank closes between the collectives of a round belongs to the next one."""
+    ops = [Log("", step, ("c0",)) for step in range(3)]
+    turns = train(1, 1, 0) + begin_round(0, 1) + train(0) + spool(0) + whole_round() * 2
+    driver = check(Schedule(alike(ops), turns=turns))
+    assert [len(outcome.rows) for outcome in driver.outcomes[:2]] == [0, 1]
+
+
+def test_windows_that_could_not_be_listed_are_waited_for() -> None:
+    """A flush that waits returns only when all windows through it are reduced."""
+    ops = [Log("", step, ("c0",)) for step in range(0, 40, 4)]
+    check(Schedule(alike([*ops, Flush("", None, True), Log("", 50, ("t0",))]), most=3))
+
+
+def test_windows_of_other_sizes_share_a_round() -> None:
+    """The limbs that travel are those of all windows that may be reduced, on any rank."""
+    ops = [Log("", step, (key,)) for step, key in enumerate(("c0", "t0", "t0", "t0", "t0", "c1"))]
+    turns = train(0, 1) * 2 + spool(0) + spool(1) + train(0, 1) * 4 + whole_round() * 3
+    check(Schedule(alike(ops), turns=turns))
+
+
+def test_a_child_is_waited_for_where_it_is_not_made_yet() -> None:
+    """A rank that makes a child later than the others still adds to its windows."""
+    ops = [Log("", 0, ("c0",)), *(Log("ev", step, ("c0",)) for step in range(4))]
+    turns = train(0) * 3 + whole_round() * 2 + train(0) * 2 + whole_round() * 2 + train(1) * 5
+    driver = check(Schedule(alike(ops), children=(("ev", 1),), turns=turns))
+    assert records_of(driver, "ev") == [(step, False) for step in range(4)]
+
+
 def test_late_steps_flushed_alone_make_one_row() -> None:
     """A flush that closes late steps only waits for the other ranks' part of them."""
     ops = [Log("", 5, ("c0",)), Flush("", None), Log("", 2, ("c0",)), Flush("", None)]
     turns = train(0, 1, 0, 1) + whole_round() * 2 + train(0, 0) + whole_round() * 2 + train(1, 1)
+    driver = check(Schedule(alike(ops), turns=turns))
+    assert records_of(driver, None) == [(5, False), (2, True)]
+    ops = [Log("", 5, ("c0",)), Log("", 10, ()), Log("", 2, ("c0",)), Flush("", 8)]
+    turns = train(0, 1) * 2 + whole_round() * 2 + train(0, 0) + whole_round() * 2 + train(1, 1)
     driver = check(Schedule(alike(ops), turns=turns))
     assert records_of(driver, None) == [(5, False), (2, True)]
 
@@ -114,8 +147,8 @@ def test_a_reduction_that_finds_no_room_comes_in_the_next_round() -> None:
         check(Schedule(programs, turns=turns, patient=False, most=most))
 
 
-def test_what_another_thread_logs_during_a_collective_call_comes_after_it() -> None:
-    """A step below that to which all ranks are raised is late, also if it is taken in meanwhile."""
+def test_what_is_logged_during_a_collective_call_comes_after_it() -> None:
+    """Below the step to which all ranks are raised all is late that another thread logs."""
     programs = (
         (Log("", 5, ("c0",)), Flush("", None, True), Log("", 6, ("c0",))),
         (Log("", 20, ("c0",)), Flush("", None, True)),
