@@ -26,6 +26,15 @@ METRICS = "metrics.jsonl"
 DESCRIPTION = "run.json"
 SPOOL = "spool"
 _LOCK = ".lock"
+_FIELDS: dict[str, type] = {
+    "id": str,
+    "world_size": int,
+    "attempts": list,
+    "registry": list,
+    "default": str,
+    "strict": bool,
+    "config": dict,
+}
 
 
 Resume = Literal[True, False, "auto"]
@@ -161,7 +170,7 @@ def describe(path: Path) -> dict[str, Any]:
     """What ``run.json`` says of a run.
 
     Raises:
-        RunDirError: there is none, or it is no JSON object.
+        RunDirError: there is none, or it is not what a run has written.
     """
     try:
         found = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
@@ -171,6 +180,19 @@ def describe(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(found, dict):
         raise RunDirError(f"{str(path / DESCRIPTION)!r} holds no JSON object")
+    for name, kind in _FIELDS.items():
+        if not isinstance(found.get(name), kind):
+            raise RunDirError(
+                f"{str(path / DESCRIPTION)!r} is damaged: {name!r} is {found.get(name)!r:.80}, "
+                f"not of type {kind.__name__}"
+            )
+    for entry in found["attempts"]:
+        known = isinstance(entry, dict) and {type(entry.get(k)) for k in ("attempt", "world_size")}
+        if known != {int}:
+            raise RunDirError(
+                f"{str(path / DESCRIPTION)!r} is damaged: {entry!r:.80} is no attempt, which has a "
+                "number and a world size"
+            )
     return found
 
 
