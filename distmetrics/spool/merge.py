@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distmetrics.comm.communicator import Op
+from distmetrics.comm.communicator import Op, name_ranks
 from distmetrics.comm.inprocess import reduce_arrays
 from distmetrics.derivations import Derivations
 from distmetrics.errors import DistmetricsWarning
@@ -36,7 +36,7 @@ class Merged:
 
     Attributes:
         written: the rows that it appended to ``metrics.jsonl``.
-        waiting: windows that some rank has not passed, as texts that name the ranks.
+        waiting: what some rank has not passed, as texts that tell the windows and the ranks.
     """
 
     written: list[Record] = field(default_factory=list)
@@ -183,15 +183,14 @@ class _Offline:
 
     def waiting(self) -> list[str]:
         """The windows that are left, and the ranks that have not passed them."""
-        texts = []
+        found: dict[tuple[str, tuple[int, ...]], list[int]] = {}
         names = dict.fromkeys(name for rank in self._ranks for name in rank.streams)
         for name in names:
             labels = {label for rank in self._ranks for label in self._left(rank, name)}
             for label in sorted(labels):
-                ranks = self._behind(name, label)
-                where = f"of child {name!r} " if name else ""
-                texts.append(f"window {step_of(label)} {where}waits for ranks {ranks}")
-        return texts
+                ranks = tuple(self._behind(name, label))
+                found.setdefault((name, ranks), []).append(step_of(label))
+        return [_waiting(name, ranks, windows) for (name, ranks), windows in found.items()]
 
     def _continue(self, rows: Sequence[Record]) -> None:
         """Take up the running totals where the last written row of each stream left them.
@@ -277,6 +276,16 @@ class _Offline:
         closed = partial or marks.get("", 0) >= NEVER
         promised = {name: mark for name, mark in marks.items() if name not in streams}
         return Offer(streams, promised, closed, {})
+
+
+def _waiting(name: str, ranks: Sequence[int], windows: Sequence[int]) -> str:
+    """Windows that wait for the same ranks, for people."""
+    which = f"window {windows[0]}"
+    if len(windows) > 1:
+        which = f"{len(windows)} windows ({windows[0]} to {windows[-1]})"
+    where = f" of child {name!r}" if name else ""
+    verb = "waits" if len(windows) == 1 else "wait"
+    return f"{which}{where} {verb} for {name_ranks(ranks) if ranks else 'windows before them'}"
 
 
 def _warn(text: str) -> None:

@@ -78,6 +78,21 @@ def test_a_lost_rank_is_warned_of_once(tmp_path: Path) -> None:
             assert len(warned) == 1
 
 
+def _come_late(life: Life) -> None:
+    if life.rank == 1:
+        life.hear("go")
+    dm.Logger(notice_after=0.2).close()
+
+
+def test_a_rank_that_is_late_at_the_start_is_named_while_the_others_wait() -> None:
+    """Not only when it is over."""
+    with ranks(2, _come_late) as (waits, late):
+        assert "waiting for rank 1 to make the same logger" in waits.expect("warned").data
+        late.tell("go")
+        waits.result()
+        late.result()
+
+
 def test_an_interrupted_call_waits_no_longer() -> None:
     """After an interrupt in a call that waits, the others do not take this rank for waiting."""
     found: dict[int, Any] = {}
