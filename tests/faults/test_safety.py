@@ -151,7 +151,7 @@ def test_a_damaged_description_is_an_error_that_says_so(tmp_path: Path) -> None:
     dead_run(run_dir, 1, 10)
     for content in (b"", b"[1]", b"\x80\x04.", b'{"attempts": 3}', b'{"id": {}}'):
         (run_dir / "run.json").write_bytes(content)
-        with pytest.raises(dm.errors.RunDirError, match="run.json"):
+        with pytest.raises(dm.errors.RunDirError, match=r"run\.json"):
             merge(run_dir)
 
 
