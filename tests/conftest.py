@@ -7,6 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Time on a busy machine says nothing about an example; each test has a time-out of its own.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 _LOOPBACK = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 

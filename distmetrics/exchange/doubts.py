@@ -71,6 +71,8 @@ class ValuesDiffer:
         own = self.message.own(self.key.name)
         if lanes is None or own is None or own.index >= len(lanes.counters):
             return None
+        if not self.message.counts(self.key):
+            return None
         fields = lanes.maxes[own.field : own.field + own.reduction.maxes].tolist()
         return None if fields[SAME_STEP] == NOTHING else fields
 

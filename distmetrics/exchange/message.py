@@ -201,6 +201,11 @@ class Message:
                     found.append((key, group))
         return found
 
+    def counts(self, key: Key) -> bool:
+        """Whether this rank's part of an agreed key counts: no other replica's stands for it."""
+        groups = [group for other, group in self._replicated if other.name == key.name]
+        return all(group[0] == self._topology.rank for group in groups)
+
     def digest(self, position: int, name: str) -> int:
         """A hash below 2^40 of this rank's own state of a key; 0 where it has none."""
         lanes, key = self.lanes(position), self._table.get(name)

@@ -153,7 +153,7 @@ class Core:
         """
         crowd = self._parts.streams.crowd
         if crowd > 1:
-            time.sleep(min(_WAY * crowd**2, _POLL))
+            time.sleep(min(_WAY * crowd**2, 10 * _WAY))
 
     def check_open(self) -> None:
         """Raise where the logger is closed."""
@@ -335,6 +335,7 @@ class Core:
         collecting.start()
         collecting.join(LEAVING / 4)
         if ends:
+            parts.worker.leave()
             parts.worker.join(LEAVING / 4)
             parts.worker.abandon()
             self._shut(LEAVING / 4)
@@ -367,6 +368,7 @@ class Core:
     def _abandon(self, patience: float, more: float) -> None:
         """Leave the other ranks after `patience` seconds, once the spool has what was logged."""
         parts = self._parts
+        parts.worker.leave()
         if parts.worker.join(patience):
             return
         parts.streams.collect()

@@ -153,7 +153,10 @@ class Logger(Scope):
     def child(self, name: str, every: int | None = None) -> Child:
         """A logger with its own windows whose keys come back as ``name/key``, e.g. a validation.
 
-        The same name gives the same child.
+        The same name gives the same child. Its steps may be those of its parent, or its own
+        (epochs). Where they are the parent's, ranks that have gone beyond them need not take part:
+        an evaluation on rank 0 alone is written at once. A record of steps of its own waits until
+        every rank has come to it, has promised it by ``log({}, step=...)``, or has closed.
 
         Args:
             name: the prefix, without the slash.

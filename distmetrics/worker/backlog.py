@@ -96,11 +96,6 @@ class Backlog:
             self._most = len(self._windows)  # a dict keeps the size of its best days
 
     @property
-    def in_memory(self) -> int:
-        """How many windows are held in memory, at most."""
-        return min(len(self._windows), IN_MEMORY) if self._places else len(self._windows)
-
-    @property
     def kept(self) -> int:
         """How many windows are not known to be committed."""
         return len(self._windows)

@@ -37,6 +37,7 @@ class Ticket:
 
     Attributes:
         stream: its name.
+        label: of the window that this call closed here.
         absent: the ranks that do not wait for it yet, and their last steps.
         values: the values of the stream's last row, once it is reduced.
         reached: the watermark of the stream then, the same on every rank.
@@ -47,6 +48,7 @@ class Ticket:
     """
 
     stream: str
+    label: int = -1
     absent: dict[int, int] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     reached: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
@@ -30,8 +30,8 @@ BACKLOG = 8192
 
 
 CROWDED = 1024
-"""Events and closed windows in memory that this rank's own threads have to take in, beyond which
-`flush` gives them time."""
+"""Events and closed windows that this rank's own threads have to take in, beyond which `flush`
+gives them time."""
 PUSHING = 1.0
 """Seconds for which the training thread then waits for its worker; a signal's handler may push."""
 NONE: Mapping[str, Any] = {}
@@ -124,7 +124,8 @@ class Streams:
     @property
     def crowd(self) -> float:
         """How many windows wait for this rank's own threads; 1 is where it begins to matter."""
-        return (len(self.events) + self._uncollected) / CROWDED
+        waiting = len(self.events) + self._uncollected + (self.kept if self.alone else 0)
+        return waiting / CROWDED
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Wait no longer; False while a round is under way that may still bring the values.
@@ -172,8 +173,7 @@ class Streams:
                 if not self._given_up:
                     backlog.add(windows, places.get(name, {}))
             self._view = view
-            held = (backlog.in_memory for backlog in self._backlogs.values())
-            self._uncollected = sum(held) if self.alone else 0
+            self._uncollected = 0
         return view
 
     def take_errors(self) -> list[InvalidValue]:
@@ -229,7 +229,7 @@ class Streams:
             view = self._collect(offering=True)
             waiting = {t.stream: view.streams[t.stream].watermark for t in view.waiting}
             streams = {
-                name: self._called(name, promise, waiting.get(name))
+                name: self._called(name, promise, view.waiting)
                 if name.startswith(COLLECTIVE)
                 else self._offer(
                     name, promise, promise.watermark, self._backlogs[name].next(self._spooled)
@@ -249,12 +249,13 @@ class Streams:
             )
         self.lost = lost
 
-    def _called(self, name: str, promise: _Promise, mark: int | None) -> Offered:
+    def _called(self, name: str, promise: _Promise, waiting: Sequence[Ticket]) -> Offered:
         """What this rank brings to a collective call: the window of that call and no other.
 
         Nothing is promised, so that only what all ranks wait for is reduced.
         """
-        windows = self._backlogs[name].only(None if mark is None else mark - 1)
+        labels = [ticket.label for ticket in waiting if ticket.stream == name]
+        windows = self._backlogs[name].only(labels[-1] if labels else None)
         watermark = promise.watermark if promise.watermark >= NEVER else 0
         return self._offer(name, promise, watermark, windows)
 
@@ -426,8 +427,10 @@ class Streams:
         if event.stream.startswith(COLLECTIVE):
             step = max(step, first_step(stream.watermark))  # calls come after each other
         stream.flush(step)
-        if event.ticket is not None and not event.ticket.withdrawn:
-            self.waiting.append(event.ticket)
+        ticket = event.ticket
+        if ticket is not None and not ticket.withdrawn:
+            ticket.label = stream.watermark - 1
+            self.waiting.append(ticket)
 
     def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
         """Learn from a call whether a child's steps are those of its parent."""

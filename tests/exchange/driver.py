@@ -7,7 +7,6 @@ training events fall between any two collectives of any worker.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,18 +25,15 @@ from distmetrics.reductions import Counter
 from distmetrics.worker import backlog as backlog_module
 from distmetrics.worker.events import Ended, Flushed, Logged, Opened, Ticket
 from distmetrics.worker.worker import Worker
+from tests.exchange.actor import Actor, make_registry
 from tests.exchange.oracle import Event, Expected, Given, Oracle, Values, View
 from tests.exchange.program import Burst, Close, Flush, Log, Op, Reduce, Schedule
 
-KINDS = ["count", "total", "average", "maximum", "minimum", "same"]
-"""The reduction of a key, by its first letter (minimum: n); x is declared in two ways."""
-
-
-ROUND = 190
+ROUND = 180
 """Turns from here on let the workers go on until one of them has ended a round."""
-GIVE_UP = 225
+GIVE_UP = 220
 """Turns from here on are those of time-outs."""
-SPOOL = 240
+SPOOL = 228
 """Turns from here on are those of spoolers, which take in events at any time."""
 
 
@@ -48,13 +44,9 @@ class Hang(AssertionError):
     """Nobody can go on, or rounds have no end."""
 
 
-def value_of(rank: int, order: int, key: str, step: int | None) -> int:
-    """A number that no other contribution has; for `same` keys one that hardly ever differs."""
-    if key[0] == "s":
-        told = f"{key} {step} {rank if step is not None and step % 7 == 3 else ''}"
-    else:
-        told = f"{key} {step} {rank} {order}"
-    return int.from_bytes(hashlib.blake2b(told.encode(), digest_size=5).digest(), "little")
+def op_waits(op: Op) -> bool:
+    """Whether an event ends only when all ranks have come."""
+    return isinstance(op, Reduce) or (isinstance(op, Flush) and op.wait)
 
 
 class _Peer:
@@ -71,15 +63,6 @@ class _Peer:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def make_registry() -> dm.Registry:
-    """One pattern for each reduction."""
-    registry = dm.Registry()
-    for kind in KINDS:
-        pattern = "n*" if kind == "minimum" else f"{kind[0]}*"
-        getattr(registry, kind)(pattern)
-    return registry
 
 
 class Rank:
@@ -102,10 +85,8 @@ class Rank:
         self.rounds = 0
         self.left = False
         self.rows: list[Row] = []
-        self._order = itertools.count()
         self._returned: Ticket | None = None
         self._waits: list[bool] | None = None
-        self._given: tuple[Given, ...] | None = None
         communicator.set_current(_Peer(number, schedule.world_size))
         try:
             self.logger = dm.Logger(
@@ -116,6 +97,7 @@ class Rank:
             )
         finally:
             communicator.set_current(None)
+        self.actor = Actor(number, schedule, self.logger)
         core = self.core = self.logger._core
         self.worker = core._parts.worker
         self.streams = core._parts.streams
@@ -148,15 +130,15 @@ class Rank:
                 given = None if snapshot is None else self._named(step)
                 push(self.number, Event("log", stream, step, given, own_step))
             case Flushed(stream, step, _, ticket):
-                self._waits = None if ticket is None else [True]
-                push(self.number, Event("flush", stream, step, waits=self._waits))
+                waits = None if ticket is None else [True]
+                self._waits = waits or self._waits
+                push(self.number, Event("flush", stream, step, waits=waits))
             case Ended():
                 push(self.number, Event("end"))
 
-    def _named(self, step: int | None) -> tuple[Given, ...] | None:
-        if self._given is None:
-            return None
-        return tuple(one._replace(step=-1 if step is None else step) for one in self._given)
+    def _named(self, step: int | None) -> tuple[Given, ...]:
+        at = -1 if step is None else step
+        return tuple(one._replace(step=at) for one in self.actor.given or ())
 
     # --- training ---
 
@@ -181,26 +163,22 @@ class Rank:
 
     @property
     def can_train(self) -> bool:
-        return not self.ended and not self.blocked
+        """Whether the next event can come: of the thread that waits, or of another one."""
+        if self.ended or not self.blocked:
+            return not self.ended
+        op = self.next_op
+        return self.schedule.busy and isinstance(op, Log | Burst | Flush) and not op_waits(op)
 
     def train(self) -> None:
         """The next event of the training."""
-        self._return()
+        if not self.blocked:
+            self._return()
         op, self.next_op = self.next_op, next(self.program, Close())
-        match op:
-            case Log(stream, step, keys):
-                self._log(self._scope(stream), step, keys)
-            case Burst(stream, start, count):
-                for step in range(start, start + count):
-                    self._log(self._scope(stream), step, ("c0",))
-            case Flush(stream, step, wait):
-                self._scope(stream).flush(step, wait=wait)
-            case Reduce(keys):
-                values = self._values(keys, None)
-                self.logger.reduce(values)
-            case Close():
-                self.core._end()
-                self.ended = True
+        if isinstance(op, Close):
+            self.core._end()
+            self.ended = True
+        else:
+            self.actor.do(op)
 
     def _return(self) -> None:
         """What a waiting call does when it returns."""
@@ -209,8 +187,8 @@ class Rank:
             return
         assert ticket.error is None
         self.served.append((ticket.stream, ticket.values))
-        scope = self._scope(ticket.stream) if not ticket.stream.startswith("\x00") else None
-        if scope is not None:
+        if ticket.stream != REDUCE:
+            scope = self.actor.scope(ticket.stream)
             scope._floor = max(scope._floor, first_step(ticket.reached))
 
     def give_up(self) -> None:
@@ -227,31 +205,6 @@ class Rank:
         self._return()
         self.told += self.core.notices._waiting
         self.core._shut(1.0)
-
-    def _scope(self, stream: str) -> Any:
-        if not stream:
-            return self.logger
-        return self.logger.child(stream, every=self.schedule.every_of(stream, self.number))
-
-    def _log(self, scope: Any, step: int | None, keys: tuple[str, ...]) -> None:
-        scope.log(self._values(keys, step), step=step)
-
-    def _values(self, keys: tuple[str, ...], step: int | None) -> dict[str, Any]:
-        outputs: dict[str, Any] = {}
-        given = []
-        order = next(self._order)
-        for key in keys:
-            value = value_of(self.number, order, key, step)
-            weight = value % 5 + 1 if key[:2] == "aw" else None
-            outputs[key] = self._tagged(key, value, weight)
-            given.append(Given(self.number, order, key, value, weight, -1))
-        self._given = tuple(given)
-        return outputs
-
-    def _tagged(self, key: str, value: int, weight: int | None) -> Any:
-        if key[0] == "x":
-            return dm.Count(value) if self.number % 2 else dm.Average(value)
-        return value if weight is None else dm.Average(value, weight=weight)
 
     # --- worker ---
 
@@ -308,6 +261,7 @@ class Driver:
         for turn in self.schedule.turns:
             if not self._act(turn):
                 return
+        self._blocked_at = len(self.kinds)
         for turn in itertools.cycle(range(2 * self.schedule.world_size)):
             if not self._act(turn):
                 return
@@ -404,7 +358,7 @@ class Driver:
         self._views[rank.number] = view
         if len(self._views) == len(self.ranks):
             self.oracle.settle(self._views.values())
-            self._past.append(list(self._views.values()))
+            self._past.append([self._views[number] for number in range(len(self.ranks))])
             self._check_end()
 
     def _check_waiting(self) -> None:
@@ -437,6 +391,9 @@ class Driver:
 
     def _end(self, rank: Rank, outcome: Outcome) -> None:
         self.oracle.raise_marks(rank.number, outcome.raised)
+        if set(self._past[rank.rounds - 1][rank.number].waits) & outcome.arrived:
+            assert rank.ticket is not None
+            assert rank.ticket.done.is_set()
         if rank.returned():
             assert rank.ticket is not None
             self.oracle.served(rank.number, rank.ticket.stream)

@@ -55,6 +55,7 @@ class Schedule:
         most: windows that are reduced in one round, at most.
         clashing: children that are made with another `every` on odd ranks.
         patient: calls that need all ranks are waited for; else a rank may give one up.
+        busy: while a thread of a rank waits for all ranks, others may log.
     """
 
     programs: tuple[tuple[Op, ...], ...]
@@ -64,6 +65,7 @@ class Schedule:
     most: int = 64
     clashing: tuple[str, ...] = ()
     patient: bool = True
+    busy: bool = False
 
     @property
     def world_size(self) -> int:

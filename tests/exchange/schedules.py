@@ -57,6 +57,7 @@ def schedules(
         draw(st.sampled_from(most)),
         ("ev/1",) if conflicts else (),
         draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 

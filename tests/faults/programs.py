@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,14 +105,3 @@ class Program:
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
-
-
-@contextlib.contextmanager
-def programs(texts: Mapping[str, str], folder: Path) -> Iterator[dict[str, Program]]:
-    """Programs that run at the same time, so that their start costs little."""
-    running = {name: Program(text, folder / name) for name, text in texts.items()}
-    try:
-        yield running
-    finally:
-        for program in running.values():
-            program.stop()

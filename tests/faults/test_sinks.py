@@ -9,7 +9,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -310,26 +309,21 @@ def test_an_existing_file_in_place_of_the_spool_is_no_harm(tmp_path: Path) -> No
     """A spool that cannot be made is said; records are written all the same."""
     run_dir = tmp_path / "run"
     (tmp_path / "taken").write_text("a file")
-    with pytest.warns(dm.DistmetricsWarning, match="spool .* cannot be made"):
-        with logger_of(run_dir, spool_dir=tmp_path / "taken") as logger:
-            for step in range(10):
-                logger.log(work.outputs(0, step), step=step)
+    with (
+        pytest.warns(dm.DistmetricsWarning, match="spool .* cannot be made"),
+        logger_of(run_dir, spool_dir=tmp_path / "taken") as logger,
+    ):
+        for step in range(10):
+            logger.log(work.outputs(0, step), step=step)
     work.check_rows(work.rows_of(run_dir), work.labels(10), 1)
 
 
 # --- W&B ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_word(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty variable, which W&B itself takes for a mistake."""
+def test_an_empty_wandb_silent_is_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B itself takes the empty variable for a mistake; the run is there, with all its rows."""
     monkeypatch.setenv("WANDB_SILENT", "")
-    yield
-
-
-@pytest.mark.usefixtures("no_word")
-def test_an_empty_wandb_silent_is_no_harm(tmp_path: Path) -> None:
-    """The run is there, with all its rows."""
     run_dir = tmp_path / "run"
     with logger_of(run_dir, sinks=["wandb"]) as logger:
         for step in range(10):
