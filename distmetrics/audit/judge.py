@@ -31,6 +31,7 @@ _CLOCK = re.compile(
 )
 _EXACT_FLOAT32 = 2.0**24
 _BIASED = 6.0
+_COARSE = 1e-3
 _ROUNDING = 1e-9
 _BY_CHANCE = 5
 
@@ -271,7 +272,8 @@ def _in_time(aligned: Aligned, context: Context) -> _Finding | None:
             name,
         )
     when = pattern.onset(aligned, context.rtol)
-    if when.returns and not when.lattice and len(set(aligned.sizes)) > 1:
+    flips = when.lattice or (when.discrete and when.rare and context.drifting)
+    if when.returns and not flips and len(set(aligned.sizes)) > 1:
         found = scatter.measure(aligned) if when.discrete else None
         if found is not None and found.noise < 0.5 and found.share >= scatter.RANK_LOCAL_SHARE:
             return _of_scatter(aligned)  # ratios of small counts are equal by chance
@@ -282,7 +284,7 @@ def _in_time(aligned: Aligned, context: Context) -> _Finding | None:
             "steps whose parts are uneven",
             _likely_weight(context),
         )
-    return _drift(aligned, when, context)
+    return _of_rounding(aligned, when) or _drift(aligned, when, context, flips=flips)
 
 
 def _extreme(aligned: Aligned) -> str | None:
@@ -293,10 +295,23 @@ def _extreme(aligned: Aligned) -> str | None:
     return extreme(aligned.key)
 
 
-def _drift(aligned: Aligned, when: pattern.Onset, context: Context) -> _Finding | None:
-    if when.equal == 0:
+def _of_rounding(aligned: Aligned, when: pattern.Onset) -> _Finding | None:
+    """Differences that are no larger than rounding in a training's own numbers."""
+    if aligned.count < scaling.MIN_STEPS or float(aligned.relative().max()) > pattern.ROUNDING:
         return None
-    if when.lattice and (when.returns or when.rare):
+    if when.growth >= 3:
+        return _Finding(
+            Kind.DRIFT, 0.9, "differences of the size of float32 rounding that grow with the steps"
+        )
+    return _Finding(Kind.NOISE, 0.9, "differences of the size of float32 rounding")
+
+
+def _drift(
+    aligned: Aligned, when: pattern.Onset, context: Context, *, flips: bool
+) -> _Finding | None:
+    if when.equal == 0:
+        return _coarse_drift(aligned, when)
+    if flips and (when.returns or when.rare):
         # A count or a ratio of counts: equal until a sample near the boundary flips.
         if not (context.drifting or (when.equal >= 3 and when.growth > 1.0)):
             return None
@@ -315,6 +330,16 @@ def _drift(aligned: Aligned, when: pattern.Onset, context: Context) -> _Finding 
     sure = 0.97 if when.equal >= 3 or when.growth >= 10 else 0.85
     return _Finding(
         Kind.DRIFT, sure, f"equal for the first {when.equal} {steps} up to rounding, then apart"
+    )
+
+
+def _coarse_drift(aligned: Aligned, when: pattern.Onset) -> _Finding | None:
+    """Drift in trainings of low precision, in which not even the first step is equal."""
+    first = float(np.median(aligned.relative()[: max(1, aligned.count // 20)]))
+    if when.returns or when.discrete or first > _COARSE or when.overall < 30 * first:
+        return None
+    return _Finding(
+        Kind.DRIFT, 0.85, "almost equal at first, as in low precision, and then more and more apart"
     )
 
 

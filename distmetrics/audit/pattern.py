@@ -15,6 +15,7 @@ ROUNDING = 1e-5
 
 _APART = 5.0  # how much larger differences on uneven steps, or between two groups, have to be
 _FEW = 3
+_LATER = 0.8
 _DISTINCT = 0.8
 _SMOOTH = 0.1
 _TOLERANCE = 2e-5
@@ -138,6 +139,7 @@ class Onset:
     Attributes:
         equal: the number of leading steps that are equal up to rounding.
         growth: median difference of the last third over that of the first.
+        overall: median difference of the last third.
         returns: some run falls back to (almost) equal to the reference again and again.
         lattice: differences are multiples of one quantum, as with counts, and ratios of counts.
         discrete: some run repeats its values often, as ratios of small counts do.
@@ -146,6 +148,7 @@ class Onset:
 
     equal: int
     growth: float
+    overall: float
     returns: bool
     lattice: bool
     discrete: bool
@@ -169,13 +172,14 @@ def onset(aligned: Aligned, rtol: float) -> Onset:
     lattice = _is_lattice(aligned)
     distinct = min(len(np.unique(row)) for row in aligned.values) / aligned.count
     rare = float(np.mean(same)) >= 0.5
-    return Onset(equal, growth, returns, lattice, distinct < _DISTINCT, rare)
+    return Onset(equal, growth, late, returns, lattice, distinct < _DISTINCT, rare)
 
 
 def _returns(difference: Floats, rounding: float) -> bool:
     """Whether a run is (almost) equal to the reference now and then, between steps when it is not.
 
-    Being equal at first is no return to being equal.
+    Being equal at first is no return to being equal, and steps apart that come mostly after the
+    equal ones are a drift.
     """
     same = difference <= rounding
     if same.all():
@@ -183,7 +187,12 @@ def _returns(difference: Floats, rounding: float) -> bool:
     later = difference[int(np.argmin(same)) :]
     least = max(2, min(max(_FEW, len(later) // 20), len(later) // 10))
     split = gap_split(later, _APART, least)
-    return split is not None and alternations(later > split) >= 4
+    if split is None:
+        return False
+    apart = later > split
+    before = np.cumsum(~apart)[apart]  # how many equal steps precede each that is apart
+    mostly_later = float(before.mean()) > _LATER * float(np.sum(~apart))
+    return alternations(apart) >= 4 and not mostly_later
 
 
 def _is_lattice(aligned: Aligned) -> bool:

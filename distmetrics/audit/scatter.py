@@ -135,18 +135,30 @@ def _roughness(values: Floats) -> tuple[Floats, float]:
 
 
 def _best(rough: Floats, kernel: Floats) -> tuple[float, float]:
-    """The highest log likelihood over b/a, and that b/a."""
+    """The highest log likelihood over b/a, and that b/a.
+
+    In the coordinates "reference, and differences to it" a J has one entry only, so that a b that
+    is smaller by many orders of magnitude is not lost beside it; differences are scaled up.
+    """
     runs = len(rough)
-    ones = np.ones((runs, runs))
+    apart = rough[1:] - rough[0]
+    scale = max(1.0, float(rough[0].std()) / max(float(apart.std()), 1e-300))
+    change = np.zeros((runs, runs))
+    change[:, 0], change[0, 0] = -scale, 1.0
+    change[1:, 1:] = scale * np.eye(runs - 1)
+    shared = np.zeros((runs, runs))
+    shared[0, 0] = 1.0
+    own = change @ kernel @ change.T / scale**2
+    seen = np.vstack([rough[:1], scale * apart])
     found = (-np.inf, 1.0)
     for shares in (_SHARES, _FINER):
         around = found[1]
         for share in shares * around:
-            ridge = 1e-13 * (1 + share) * np.eye(runs)
-            likelihood = _likelihood(rough, ones + share * kernel + ridge)
+            ridge = 1e-12 * (1 + share) * np.eye(runs)
+            likelihood = _likelihood(seen, shared + share * own + ridge)
             if likelihood > found[0]:
                 found = (likelihood, float(share))
-    return found
+    return found[0], found[1] / scale**2
 
 
 def _likelihood(rough: Floats, shape: Floats) -> float:

@@ -68,14 +68,15 @@ def test_counts_of_nonfinite_values_tell_of_them() -> None:
 
 def test_the_weight_is_found_among_the_counts() -> None:
     """The count whose uneven steps are those that differ is the weight of the remedy."""
-    samples = RNG.integers(9, 25, STEPS)
+    rng = np.random.default_rng(11)
+    samples = rng.integers(9, 25, STEPS)
     off = {
-        size: LOSS * (1 + 0.03 * RNG.standard_normal(STEPS) * (samples % size != 0))
+        size: LOSS * (1 + 0.03 * rng.standard_normal(STEPS) * (samples % size != 0))
         for size in (1, 2, 4)
     }
     table = {
         "loss": off,
-        "other": dict.fromkeys((1, 2, 4), RNG.integers(5, 99, STEPS)),
+        "other": dict.fromkeys((1, 2, 4), rng.integers(5, 99, STEPS)),
         "num_samples": dict.fromkeys((1, 2, 4), samples),
     }
     found = compare(runs(table)).verdicts["loss"]
@@ -85,7 +86,8 @@ def test_the_weight_is_found_among_the_counts() -> None:
 
 def test_flips_in_a_drifting_run_are_drift() -> None:
     """A count that changes by single samples is judged in the light of the drifting loss."""
-    correct = RNG.integers(30, 60, STEPS)
+    rng = np.random.default_rng(11)
+    correct = rng.integers(30, 60, STEPS)
     flipped = correct.copy()
     flipped[[33, 47, 52]] += 1
     drifting = LOSS * (1 + np.geomspace(1e-9, 1e-4, STEPS))
@@ -98,8 +100,9 @@ def test_flips_in_a_drifting_run_are_drift() -> None:
 
 def test_a_growing_global_batch_is_said_first() -> None:
     """Samples that grow with the ranks, and losses of other data, are named as such."""
+    rng = np.random.default_rng(11)
     samples = {size: [16 * size] * STEPS for size in (1, 2, 4)}
-    losses = {size: LOSS * RNG.gamma(50, 1 / 50, STEPS) for size in (1, 2, 4)}
+    losses = {size: LOSS * rng.gamma(50, 1 / 50, STEPS) for size in (1, 2, 4)}
     report = compare(runs({"num_samples": samples, "loss": losses}))
     assert report.global_batch is not None
     assert "global batch differs" in str(report.global_batch)
@@ -127,9 +130,10 @@ def test_a_declared_growing_batch_is_expected() -> None:
 
 def test_comparing_by_samples_needs_no_common_steps() -> None:
     """Runs with other batches agree by samples: means are averaged, counts summed between."""
+    rng = np.random.default_rng(11)
     per_sample = np.exp(-np.arange(256) / 90)
     table: dict[str, dict[int, object]] = {"loss": {}, "num_samples": {}, "num_correct": {}}
-    correct = RNG.integers(0, 2, 256)
+    correct = rng.integers(0, 2, 256)
     for size in (1, 2, 4):
         parts = per_sample.reshape(-1, 4 * size)
         table["loss"][size] = parts.mean(axis=1)
