@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -153,8 +152,10 @@ def command(plan: Plan, size: int, folder: Path) -> list[str]:
         "torch.distributed.run",
         f"--nproc-per-node={size}",
         "--nnodes=1",
-        "--master-addr=127.0.0.1",
-        f"--master-port={_free_port()}",
+        # Port 0 is chosen as it is bound: one looked up before could be taken by then.
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0",
+        "--local-addr=127.0.0.1",
         str(plan.script.resolve()),
         *(_fill(argument, filled) for argument in plan.arguments),
     ]
@@ -166,15 +167,16 @@ def _fill(argument: str, filled: Mapping[str, str]) -> str:
     return argument
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _environment(plan: Plan, folder: Path) -> dict[str, str]:
     """The environment of a run: ours, without what another launcher left in it."""
-    left_over = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+    left_over = (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    )
     environment = {
         name: value
         for name, value in os.environ.items()
