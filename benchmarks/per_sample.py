@@ -1,13 +1,14 @@
 """What per-sample values cost the worker, beside scalars; and what a window holds in memory.
 
-One process logs, ``every=10``: 64 scalar tensors a step; then one key with 32,768 values a step,
-for several kinds. Worker CPU is that of the process without its training thread.
+One process logs, ``every=10``, to metrics.jsonl: 64 scalar tensors a step; then one key with 32,768
+values a step, for several kinds. Worker CPU is that of the process without its training thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +43,10 @@ def worker_seconds(
     outputs: Mapping[str, Any], steps: int, weight: Any = None
 ) -> tuple[float, float]:
     """CPU seconds of the worker, and of the training thread, for each window of a run."""
-    with dm.Logger(registry(), every=EVERY) as logger:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        dm.Logger(registry(), every=EVERY, run_dir=folder) as logger,
+    ):
         for step in range(2 * EVERY):
             logger.log(outputs, step=step, weight=weight)
         logger.flush(wait=True)
@@ -88,6 +92,7 @@ def main() -> None:
         for kind in ("average", "count", "maximum", "std", "l2_norm", "histogram", "quantiles")
     }
     runs["weighted"] = ({"weighted": sample}, torch.rand(VALUES))
+    runs["masked"] = ({"weighted": sample}, torch.rand(VALUES) < 0.8)
     for _ in range(options.repeat):  # in turns, so that a busy machine is busy for all
         base.append(worker_seconds(scalars, options.steps)[0])
         for name, (outputs, weight) in runs.items():

@@ -12,7 +12,7 @@ The parts, in the order of the data:
 - `decode`, `to_float`, `to_int`, `quotient`, `root_of_ratio`: reading the sums back, and
   `to_floats`, `to_int64s` for many of them at once;
 - `order_image`, `from_order_image`: integers for maxima of floats;
-- `condensed`: many numbers of one sum as a few;
+- `condensed`, `condensed_moments`: many numbers of one sum as a few;
 - `widened`: numbers of any kind as float64.
 
 Nothing here knows of torch or of process groups.
@@ -22,7 +22,7 @@ https://arxiv.org/abs/1505.05571 (the small superaccumulator).
 """
 
 from distmetrics.exact.bulk import to_floats, to_int64s
-from distmetrics.exact.condense import condensed
+from distmetrics.exact.condense import condensed, condensed_moments
 from distmetrics.exact.encode import BITS, LIMBS, UNIT_LIMB
 from distmetrics.exact.limbs import (
     Limbs,
@@ -47,6 +47,7 @@ __all__ = [
     "Limbs",
     "add",
     "condensed",
+    "condensed_moments",
     "decode",
     "dense",
     "exact_terms",

@@ -8,6 +8,7 @@ as fast as limbs, lose nothing.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -69,25 +70,73 @@ def _largest(values: Numbers) -> float:
     return max(-low, high) if low == low and high == high else math.nan  # noqa: PLR0124
 
 
-def _singles(values: Numbers) -> Numbers | None:
-    """Float32 have 24 bits, so that float64 sums have room for those that are not too small.
+class _Split(NamedTuple):
+    """Float32 in two: as float64 with zeros for the smallest ones, and these.
 
-    Numbers of at least 2^t are multiples of 2^(t-23); n of them below 2^e have sums below n·2^e,
-    hence of less than 53 bits where t = e + log2(n) - 30.
+    With n numbers below 2^exponent and n < 2^bits, those of at least 2^t, t = exponent + bits - 30,
+    are multiples of 2^(t-23). Float64 sums of them need at most 53 bits, in any order.
     """
+
+    large: Floats
+    small: Floats
+    exponent: int
+    bits: int
+
+
+def _split(values: Numbers) -> _Split | None:
+    """None where a value is not finite."""
     sizes = np.abs(values)
     size = float(sizes.max())
     if not math.isfinite(size):
         return None
-    least = max(_exponent(size) + len(values).bit_length() - 30, -126)  # all are normal above it
-    small = np.flatnonzero(sizes < np.float32(math.ldexp(1.0, least)))
-    if small.size > len(values) // 8:
+    exponent, bits = _exponent(size), len(values).bit_length()
+    least = max(exponent + bits - 30, -126)  # all are normal above it
+    where = (sizes < np.float32(math.ldexp(1.0, least))).nonzero()[0]
+    large = values.astype(np.float64)
+    small = large[where]
+    large[where] = 0
+    return _Split(large, small[small.nonzero()], exponent, bits)
+
+
+def _singles(values: Numbers) -> Numbers | None:
+    split = _split(values)
+    if split is None:
+        return None
+    if split.small.size > len(values) // 8:
         return _doubles(values.astype(np.float64))
-    if small.size:
-        rest = values.copy()
-        rest[small] = 0
-        return np.append(rest.sum(dtype=np.float64), values[small].astype(np.float64))
-    return np.array([values.sum(dtype=np.float64)])
+    return np.concatenate(([split.large.sum()], split.small))
+
+
+def condensed_moments(values: Numbers) -> tuple[Numbers, Numbers] | None:
+    """A few numbers with the exact sum of `values`, and a few with that of their squares.
+
+    None where there are too few of them, of other types than float32 or of too different sizes for
+    that to pay, and where not all are finite.
+
+    With x = h + l, where h is a multiple of 2^(exponent - k), k = (53 - bits) // 2, the sums of
+    h·h, h·l and l·l need at most 53 bits.
+
+    Args:
+        values: 1-D, of any type that `add` takes.
+
+    >>> _, squares = condensed_moments(np.array([1, 2**-12] * 500, np.float32))
+    >>> sum(squares.tolist()) == 500 + 500 * 2**-24
+    True
+    """
+    if values.dtype != np.float32 or len(values) <= _FEW or flushes_subnormals():
+        return None
+    split = _split(values)
+    if split is None or split.small.size > len(values) // 8:
+        return None
+    low, small, exponent, bits = split
+    sums = np.concatenate(([low.sum()], small))
+    shift = math.ldexp(1.5, exponent - (53 - bits) // 2 + 52)
+    high = low + shift
+    high -= shift
+    low -= high
+    # einsum, since BLAS would start threads of its own
+    products = [np.einsum("i,i->", *pair) for pair in ((high, high), (2 * high, low), (low, low))]
+    return sums, np.concatenate((products, small * small))
 
 
 def _doubles(values: Floats) -> Numbers | None:
@@ -104,8 +153,9 @@ def _doubles(values: Floats) -> Numbers | None:
         if not _LEAST < top - 53 < top < _MOST:
             break
         sigma = math.ldexp(1.0, top)
-        high = (rest + sigma) - sigma  # multiples of the last bit of sigma
-        rest = rest - high
+        high = rest + sigma
+        high -= sigma  # multiples of the last bit of sigma
+        rest = np.subtract(rest, high, out=None if rest is values else rest)
         parts.append(high.sum())
-    left = rest[np.flatnonzero(rest)]
+    left = rest[rest.nonzero()]
     return np.append(np.array(parts), left) if parts else values

@@ -47,8 +47,10 @@ def histogram(edges: Sequence[float]) -> Reduction:
         buckets[floats == array[-1]] = bins
         return Terms(tallies=((0, buckets.astype(np.int64)),))
 
-    def block(x: Array) -> Terms:
+    def block(x: Array) -> Terms | None:
         ordered = exact.widened(np.sort(x))
+        if not _are_finite(ordered):
+            return None
         ends = np.append(
             np.searchsorted(ordered, array[:-1], side="left"),
             np.searchsorted(ordered, array[-1], side="right"),
@@ -83,6 +85,11 @@ def histogram(edges: Sequence[float]) -> Reduction:
     )
 
 
+def _are_finite(ordered: Array) -> bool:
+    """Whether all of rising numbers are; NaN comes last among them."""
+    return math.isfinite(ordered[0]) and math.isfinite(ordered[-1])
+
+
 def _used(counts: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
@@ -114,11 +121,13 @@ def _checked_edges(edges: Any) -> tuple[float, ...]:
 # 1/128 away from any number in it.
 _PARTS = 64
 _SHIFT = 52 - 6
+_SINGLE_SHIFT = 23 - 6
 _SUBNORMAL_OCTAVES = 1074
 _BELOW = 51 * _PARTS
 """Buckets of subnormal numbers below that of exponent field 0."""
 _SIZE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _LEAST_NORMAL = np.int64(1 << 52)
+_LEAST_NORMAL_SINGLE = np.float64(2.0**-126).view(np.int64)
 _POSITIVE, _NEGATIVE = range(2)
 """Tallies: of positive and of negative numbers, by size; zeros are what is left."""
 _LARGEST, _SMALLEST_NEGATED = range(2)
@@ -167,18 +176,25 @@ def quantiles(qs: Sequence[float]) -> Reduction:
         )
 
     def block(x: Array) -> Terms | None:
-        ordered = exact.widened(np.sort(x))
-        bits = ordered.view(np.int64)
-        codes = bits >> _SHIFT
-        starts = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1))
+        ordered = np.sort(x)
+        single = ordered.dtype == np.float32
+        if not single:
+            ordered = exact.widened(ordered)
+        if not _are_finite(ordered) or not (ordered[0] and ordered[-1]):  # zeros have two signs
+            return None
+        codes = (
+            ordered.view(np.int32) >> _SINGLE_SHIFT if single else ordered.view(np.int64) >> _SHIFT
+        )
+        starts = np.concatenate(([0], (codes[1:] != codes[:-1]).nonzero()[0] + 1))
         counts = np.diff(starts, append=len(codes))
-        first = bits[starts]
+        first = exact.widened(ordered[starts]).view(np.int64)
         size = first & _SIZE
-        if ((size > 0) & (size < _LEAST_NORMAL)).any() or not (ordered[0] and ordered[-1]):
-            return None  # subnormal numbers have buckets within one code, and zeros two signs
+        normal = _LEAST_NORMAL_SINGLE if single else _LEAST_NORMAL
+        if ((size > 0) & (size < normal)).any():
+            return None  # subnormal numbers have buckets within one code
         buckets = size_buckets(size)
         positive, negative = first > 0, (first < 0) & (size > 0)
-        images = exact.order_image(ordered[[0, -1]])
+        images = exact.order_image(exact.widened(ordered[[0, -1]]))
         return Terms(
             maxes=((_LARGEST, images[1:]), (_SMALLEST_NEGATED, -images[:1])),
             counted=(

@@ -76,10 +76,13 @@ def _extreme(kind: str, sign: int) -> Reduction:
 
 
 def _outermost_float(x: Array, sign: int) -> Array | None:
-    """The largest of many floats (times `sign`), but for a zero, which has two signs."""
+    """The largest of many finite floats (times `sign`), but for a zero, which has two signs."""
     if x.dtype.kind != "f":
         return None
-    found = x.max() if sign > 0 else x.min()
+    low, high = x.min(), x.max()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return None
+    found = high if sign > 0 else low
     return np.array([found], x.dtype) if found else None
 
 

@@ -85,8 +85,9 @@ class Reduction:
         tallies: tallies in the tally lane.
         contribute: ``(x, w) -> Terms``; `x` holds finite contributions (float64, int64, uint64 or
             Python ints), `w` their weights, none of which is zero, or None.
-        block: what many contributions of a key together add, all of them finite and without weight,
-            where that is sooner told than by `contribute`; it may give None. Optional.
+        block: what many contributions of a key together add, without weight, their sums condensed,
+            where that is sooner told than by `contribute`; it gives None where it does not pay or
+            where not all are finite. Optional.
         finalize: ``(state, window) -> value``; None where there is nothing to log.
         many: what `finalize` gives for many states at once, where it is easily told; optional.
         limit: the value where a contribution was NaN or infinite and `nonfinite="propagate"`.

@@ -86,6 +86,7 @@ def l2_norm() -> Reduction:
         "l2_norm",
         sums=1,
         contribute=lambda x, w: Terms(sums=((0, exact.product(x, x)),)),
+        block=_squares_block,
         finalize=lambda state, window: math.sqrt(exact.quotient(state.total(), state.steps)),
         many=many.roots,
         limit=lambda state: math.nan if state.counters[Counter.NAN] else math.inf,
@@ -117,6 +118,7 @@ def std(ddof: int | float = 0, weight: str | None = None) -> Reduction:
         names(weight),
         sums=3,
         contribute=_moments,
+        block=_moments_block,
         finalize=finalize,
         weighted=True,
     )
@@ -139,6 +141,16 @@ def _moments(x: Array, w: Array | None) -> Terms:
     squares = tuple((0, part) for part in exact.exact_terms(x, w, 2))
     values = tuple((2, part) for part in exact.exact_terms(x, w, 1))
     return Terms(sums=squares + values + (() if w is None else ((1, w),)))
+
+
+def _squares_block(x: Array) -> Terms | None:
+    found = exact.condensed_moments(x)
+    return None if found is None else Terms(sums=((0, found[1]),))
+
+
+def _moments_block(x: Array) -> Terms | None:
+    found = exact.condensed_moments(x)
+    return None if found is None else Terms(sums=((0, found[1]), (2, found[0])))
 
 
 def _sum_per_step(state: State, window: ReducedWindow) -> Number:

@@ -228,6 +228,8 @@ def _fold_arrays(batch: _Batch, plan: Plan, member: _Member) -> None:
 def _parts(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> list[Array]:
     """The columns of an array."""
     assert snapshot.sizes is not None
+    if len(snapshot.sizes[array]) == 1:
+        return [snapshot.arrays[array]]
     ends = np.cumsum([0, *snapshot.sizes[array]])
     return [snapshot.arrays[array][ends[c] : ends[c + 1]] for c in columns]
 
@@ -241,38 +243,52 @@ def _pieces(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> tuple[A
 def _fold_blocks(batch: _Batch, route: Route, member: _Member) -> bool:
     """Fold the columns of a route as blocks of one key each; False where that does not pay.
 
-    Nor does it where some value takes a closer look: zero weights, NaN and infinities.
+    Nor does it where some value takes a closer look: NaN and infinities.
     """
     position, snapshot, _ = member
     x = _parts(snapshot, *route.values)
     if sum(map(len, x)) < BLOCK * len(x) or not all(map(len, x)) or route.reduction.keeps_last:
         return False
-    w = [None] * len(x) if route.weights is None else _parts(snapshot, *route.weights)
+    if route.weights is None:
+        pairs: list[tuple[Array, Array | None]] = [(values, None) for values in x]
+    else:
+        pairs = [
+            _weighing(route.reduction, *pair)
+            for pair in zip(x, _parts(snapshot, *route.weights), strict=True)
+        ]
     blocks = []
-    for values, weights in zip(x, w, strict=True):
-        block = _block(route.reduction, values, weights)
+    for values, weights in pairs:
+        block = _block(route.reduction, values, weights) if len(values) else Terms()
         if block is None:
             return False
-        blocks.append(block)
-    for key, part, block in zip(route.keys, x, blocks, strict=True):
-        _add_block(batch, route, key, block, position, len(part))
+        blocks.append((block, len(values)))
+    for key, (block, count) in zip(route.keys, blocks, strict=True):
+        _add_block(batch, route, key, block, position, count)
     return True
+
+
+def _weighing(reduction: Reduction, x: Array, w: Array) -> tuple[Array, Array]:
+    """The contributions but those of weight zero, which are none, even where they are NaN."""
+    keep = np.ones(len(w), bool) if reduction.pairs else (w != 0).astype(bool)
+    return (x, w) if keep.all() else (x[keep], w[keep])
 
 
 def _block(reduction: Reduction, x: Array, w: Array | None) -> Terms | None:
     """What many contributions of a key add, their sums condensed; None: it takes a closer look."""
+    if reduction.block is not None and w is None:
+        terms = reduction.block(x)
+        if terms is not None:
+            return terms
     few = None
     if reduction.sums and w is None:
         few = exact.condensed(x)  # which looks at them all; often the sum itself
         if few is None:
             return None
-    elif not _is_finite(x) or (w is not None and not _is_positive(w)):
+    elif not _is_finite(x) or (w is not None and not _is_finite(w)):
         return None
-    terms = None
-    if reduction.block is not None and w is None:
-        terms = reduction.block(x)
-    if terms is None:
-        terms = reduction.contribute(x, w)
+    terms = reduction.contribute(x, w)
+    if not terms.sums:
+        return terms
     sums = []
     for row, values in terms.sums:
         condensed = few if values is x and few is not None else exact.condensed(values)
@@ -310,10 +326,6 @@ def _is_finite(values: Array) -> bool:
     return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
 
 
-def _is_positive(weights: Array) -> bool:
-    return bool(weights.min() > 0) and _is_finite(weights)
-
-
 def _contribute(
     batch: _Batch,
     route: Route,
@@ -329,7 +341,7 @@ def _contribute(
     cells = slots * batch.keys + indexes[which]
     keep = np.ones(len(x), bool)
     if w is not None and not reduction.pairs:
-        keep &= (w != 0).astype(bool)  # weight zero is no contribution, even of a NaN
+        keep &= (w != 0).astype(bool)  # as in `_weighing`
     if route.floats or (reduction.pairs and route.weight_floats):
         finite = _finite(x) & (_finite(w) if reduction.pairs and w is not None else True)
         if not finite.all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distmetrics.exact import condensed
+from distmetrics.exact import condensed, condensed_moments
 
 
 def exact_sum(values: Any) -> Fraction:
@@ -42,6 +43,43 @@ def arrays(draw: st.DrawFn) -> Any:
 def test_the_sum_is_exactly_that_of_all(values: Any) -> None:
     """Of every size and mix, subnormal numbers among them."""
     assert exact_sum(condensed(values)) == exact_sum(values)
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrays())
+def test_moments_are_exactly_those_of_all(values: Any) -> None:
+    """The sum of the numbers and that of their squares, wherever they are condensed at all."""
+    found = condensed_moments(values)
+    if found is not None:
+        sums, squares = found
+        assert exact_sum(sums) == exact_sum(values)
+        assert exact_sum(squares) == exact_sum(
+            np.array([Fraction(v) ** 2 for v in values.tolist()])
+        )
+
+
+@pytest.mark.parametrize("count", [65, 255, 256, 32_767, 32_768, 100_000])
+def test_moments_are_exact_where_every_bit_is_needed(count: int) -> None:
+    """The largest float32 below 1 and the smallest ones that are not added one by one."""
+    values = np.full(count, np.nextafter(np.float32(1), np.float32(0)))
+    values[::2] = np.float32(2.0 ** (count.bit_length() - 30)) * np.nextafter(
+        np.float32(1), np.float32(2)
+    )
+    found = condensed_moments(values)
+    assert found is not None
+    assert [len(part) for part in found] == [1, 3]
+    even, odd = (Fraction(float(value)) for value in values[:2])
+    counts = len(values[::2]), len(values[1::2])
+    assert exact_sum(found[0]) == counts[0] * even + counts[1] * odd
+    assert exact_sum(found[1]) == counts[0] * even**2 + counts[1] * odd**2
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_moments_with_a_value_that_is_not_finite_are_none(value: float) -> None:
+    """Such values are counted apart."""
+    values = np.ones(1000, np.float32)
+    values[500] = value
+    assert condensed_moments(values) is None
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int32, np.int64, np.uint64])
