@@ -134,10 +134,10 @@ def test_four_threads_may_log_at_once_and_be_interrupted(tmp_path: Path) -> None
 def test_a_sink_that_never_closes_does_not_keep_the_process(tmp_path: Path) -> None:
     """Two ranks end with a warning and exit code 0."""
     script = (
-        "import sys, threading, distmetrics as dm, distmetrics.logger.core as core\n"
+        "import threading, distmetrics as dm\n"
         "from distmetrics.testing import run_ranks\n"
-        "core.CLOSING = 0.5\n"
         "class Stuck:\n"
+        "    close_timeout = 0.5\n"
         "    def open(self, run): pass\n"
         "    def write(self, record): pass\n"
         "    def close(self): threading.Event().wait()\n"

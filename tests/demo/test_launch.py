@@ -52,8 +52,8 @@ def test_a_failing_rank_shows_its_error(
 @pytest.mark.parametrize(
     ("number", "options", "status"),
     [
-        (signal.SIGINT, [], -signal.SIGINT),
-        (signal.SIGTERM, [], 128 + signal.SIGTERM),
+        pytest.param(signal.SIGINT, [], -signal.SIGINT, marks=pytest.mark.heavy),
+        pytest.param(signal.SIGTERM, [], 128 + signal.SIGTERM, marks=pytest.mark.heavy),
         (signal.SIGHUP, ["ignore"], 128 + signal.SIGHUP),
     ],
 )

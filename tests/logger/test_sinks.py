@@ -47,6 +47,7 @@ class Hanging:
     """A sink that does not come back until it is released."""
 
     name = "hanging"
+    close_timeout = 0.3
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -197,9 +198,8 @@ def test_a_sink_that_hangs_holds_nobody_up(where: str) -> None:
     run(2, hanging, memory, train=train)
 
 
-def test_a_sink_that_hangs_at_the_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_hangs_at_the_end_is_left_behind() -> None:
     """`close` is bounded in time, and says so."""
-    monkeypatch.setattr("distmetrics.logger.core.CLOSING", 0.3)
     hanging = Hanging("close")
     with warned(r"sink 'hanging' did not close within .* s", times=1):
         run(2, hanging)

@@ -354,7 +354,10 @@ def test_rows_reach_a_server_when_a_key_is_configured(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "mode", "says"),
-    [("0" * 40, None, "did not accept the run"), (None, "online", "no API key is configured")],
+    [
+        ("0" * 40, None, "did not accept the run"),
+        pytest.param(None, "online", "no API key is configured", marks=pytest.mark.heavy),
+    ],
 )
 def test_online_that_cannot_be_becomes_offline(
     tmp_path: Path, key: str | None, mode: str | None, says: str
