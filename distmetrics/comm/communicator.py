@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from distmetrics.comm.forked import closed_in_children
-from distmetrics.comm.reunion import Guest, Host, Place
+from distmetrics.comm.reunion import Guest, Host, Missing, Place
 from distmetrics.errors import PeerLostError, PeerTimeoutError
 
 Int64Array = NDArray[np.int64]
@@ -66,25 +66,29 @@ class Communicator(Protocol):
         Collective: 2 (lengths, then payloads).
         """
 
-    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> Missing | None:
         """Connect the ranks again after a `PeerLostError`, if they all ask for it in time.
 
         Args:
-            patience: seconds to wait for them.
+            patience: seconds to wait for them; it may be less where a rank is dead.
             gone: ranks that have left for good: the others go on without them.
 
         Ranks: all but those that are gone.
 
         Returns:
-            The ranks that did not ask; empty where all are connected again.
+            The ranks that did not ask; None where all are connected again.
 
         Raises:
             PeerLostError: the ranks found each other but could not be connected, or cannot be at
                 all; it may be tried again.
         """
 
-    def close(self) -> None:
-        """Give up the group; pending collectives of other ranks fail."""
+    def close(self, finished: bool = False) -> None:
+        """Give up the group; pending collectives of other ranks fail.
+
+        Args:
+            finished: everything is done; ranks that have missed it learn it when they regroup.
+        """
 
 
 class Single:
@@ -99,10 +103,10 @@ class Single:
     def all_gather(self, payload: bytes, absent: bytes = b"") -> list[bytes]:
         return [payload]
 
-    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
-        return []
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> Missing | None:
+        return None
 
-    def close(self) -> None:
+    def close(self, finished: bool = False) -> None:
         """Nothing is held."""
 
 
@@ -162,13 +166,13 @@ class Gloo:
             given[member] = part[:length].tobytes()
         return given
 
-    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> Missing | None:
         self._group = None  # closes its connections, so that the others notice
         if self._reunion is None:
             raise PeerLostError("the ranks of this group do not connect again")
         try:
             found = self._reunion.gather(self._epoch, patience, gone)
-            if isinstance(found, list):
+            if isinstance(found, Missing):
                 return found
             self._epoch = found.epoch
             self._members = list(found.members)
@@ -178,12 +182,12 @@ class Gloo:
             raise PeerLostError(
                 f"the ranks cannot be connected again ({_reason(error)})"
             ) from error
-        return []
+        return None
 
-    def close(self) -> None:
+    def close(self, finished: bool = False) -> None:
         self._group = None
         if self._reunion is not None:
-            self._reunion.close()
+            self._reunion.close(finished)
 
     def _connect(self, store: Store) -> Any:
         timeout = timedelta(seconds=self._timeout)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 from distmetrics.comm.communicator import Communicator, Int64Array, Op, name_ranks
+from distmetrics.comm.reunion import Missing
 from distmetrics.errors import PeerLostError, PeerTimeoutError
 
 
@@ -75,6 +76,8 @@ class Meeting:
         self._condition = threading.Condition()
         self._following: set[int] = set()
         self._gone: set[int] = set()
+        self._left: set[int] = set()
+        self._finished = False
         self._next: Meeting | None = None
         self._given: dict[int, object] = {}
         self._result: object = None
@@ -115,7 +118,7 @@ class Meeting:
                 raise self._error(starting)
             return self._result
 
-    def follow(self, rank: int, patience: float, gone: Collection[int]) -> Meeting | list[int]:
+    def follow(self, rank: int, patience: float, gone: Collection[int]) -> Meeting | Missing:
         """The meeting that follows once all members ask for it; those that did not in time.
 
         Args:
@@ -129,19 +132,23 @@ class Meeting:
             self._following.add(rank)
             self._gone.update(gone)
             self._condition.notify_all()
-            while missing := sorted({*self.members} - self._following - self._gone):
+            while absent := sorted({*self.members} - self._following - self._gone):
                 left = deadline - time.monotonic()
-                if left <= 0:
-                    return missing
+                if left <= 0 or self._left.intersection(absent):
+                    dead = tuple(peer for peer in absent if peer in self._left)
+                    silent = tuple(peer for peer in absent if peer not in dead)
+                    return Missing(dead, silent, self._finished)
                 self._condition.wait(left)
             if self._next is None:
                 self._next = Meeting({*self.members} - self._gone)
             return self._next
 
-    def leave(self, rank: int) -> None:
+    def leave(self, rank: int, finished: bool) -> None:
         """Not wait for the following meeting any more; the others' collectives fail."""
         with self._condition:
             self._following.discard(rank)
+            self._left.add(rank)
+            self._finished |= finished
         self.break_off(f"rank {rank} closed its communicator")
 
     def _error(self, starting: bool) -> PeerTimeoutError | PeerLostError:
@@ -181,15 +188,15 @@ class InProcess:
             given[member] = part
         return given
 
-    def regroup(self, patience: float, gone: Collection[int] = ()) -> list[int]:
+    def regroup(self, patience: float, gone: Collection[int] = ()) -> Missing | None:
         found = self._meeting.follow(self.rank, patience, gone)
-        if isinstance(found, list):
+        if isinstance(found, Missing):
             return found
         self._meeting = found
-        return []
+        return None
 
-    def close(self) -> None:
-        self._meeting.leave(self.rank)
+    def close(self, finished: bool = False) -> None:
+        self._meeting.leave(self.rank, finished)
 
 
 def reduce_arrays(parts: list[Int64Array], op: Op) -> Int64Array:

@@ -3,6 +3,10 @@
 The store of the launch is of no use for this: it may have gone down with the lost rank, and asking
 it over a link that is cut blocks for minutes. A request here is one short connection with a
 time-out of its own, so that a rank knows within a second who is missing.
+
+Who is missing may be dead or only slow. One more connection between each rank and rank 0 tells: it
+carries nothing but a last word, and the system closes it at the end of a process, however that
+comes.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -32,6 +36,7 @@ ANSWER = 1.0
 FRESH = 2.0
 """Seconds for which a rank that has asked counts as waiting."""
 _POLL = 0.04
+_FINISHED = b"."
 _LONGEST = 1 << 20
 _ANYWHERE = "192.0.2.1"  # documentation address (RFC 5737): asked for a route, never sent to
 
@@ -69,6 +74,20 @@ class Meeting:
     port: int
 
 
+class Missing(NamedTuple):
+    """The ranks that did not come to a meeting.
+
+    Attributes:
+        dead: those whose processes have ended, or that have closed their communicator.
+        silent: the others: they are slow or stopped, or the link to them is cut.
+        finished: whether one of the dead has left because everything was done.
+    """
+
+    dead: tuple[int, ...]
+    silent: tuple[int, ...]
+    finished: bool = False
+
+
 class Unreachable(OSError):
     """Rank 0 does not answer."""
 
@@ -88,6 +107,7 @@ class Host:
         self._members = set(range(world_size))
         self._timeout = timeout
         self._asked: dict[int, float] = {}
+        self._lines: dict[int, socket.socket] = {}
         self._meeting: Meeting | None = None
         self._store: Store | None = None
         self._changed = threading.Condition()
@@ -100,12 +120,12 @@ class Host:
         thread = threading.Thread(target=self._serve, name="distmetrics-reunion", daemon=True)
         thread.start()
 
-    def gather(self, epoch: int, patience: float, gone: Iterable[int]) -> Meeting | list[int]:
+    def gather(self, epoch: int, patience: float, gone: Iterable[int]) -> Meeting | Missing:
         """The next meeting; the ranks that are missing, where they do not come in time.
 
         Args:
             epoch: of rank 0's last meeting.
-            patience: seconds to wait.
+            patience: seconds to wait; less where a rank is dead.
             gone: ranks that have left for good.
         """
         deadline = time.monotonic() + patience
@@ -113,9 +133,9 @@ class Host:
             self._members -= set(gone)
             while missing := self._missing():
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or missing.dead:
                     return missing
-                self._changed.wait(min(left, FRESH / 4))
+                self._changed.wait(min(left, _POLL))
             self._store = TCPStore(
                 bare_host(self.place.hosts[0]),
                 0,
@@ -133,15 +153,23 @@ class Host:
         assert self._store is not None
         return self._store
 
-    def close(self) -> None:
-        """Listen no more."""
+    def close(self, finished: bool) -> None:
+        """Listen no more; tell whoever has missed it that everything is done, if it is."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._socket.close()
+        with self._changed:
+            for line in self._lines.values():
+                _hang_up(line, finished)
 
-    def _missing(self) -> list[int]:
+    def _missing(self) -> Missing | None:
+        """Who does not wait for the meeting; None where everybody does."""
         since = time.monotonic() - FRESH
-        return sorted(m for m in self._members - {0} if self._asked.get(m, -1.0) < since)
+        others = sorted(self._members - {0})
+        last = {member: _last_word(self._lines.get(member)) for member in others}
+        dead = tuple(member for member in others if last[member] is not None)
+        silent = tuple(m for m in others if m not in dead and self._asked.get(m, -1.0) < since)
+        return Missing(dead, silent, _FINISHED in last.values()) if dead or silent else None
 
     def _serve(self) -> None:
         while True:
@@ -152,13 +180,28 @@ class Host:
                     return
                 time.sleep(_POLL)  # out of file descriptors, or the peer has left again
                 continue
-            with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 connection.settimeout(ANSWER)
-                connection.sendall(json.dumps(self._answer(_read(connection))).encode() + b"\n")
+                question = _read(connection)
+                if not hmac.compare_digest(str(question["token"]), self.place.token):
+                    raise ValueError("not one of ours")
+                if question.get("stays"):
+                    self._keep(int(question["rank"]), connection)
+                    continue
+                connection.sendall(json.dumps(self._answer(question)).encode() + b"\n")
+            connection.close()
 
-    def _answer(self, question: Any) -> dict[str, Any]:
-        if not hmac.compare_digest(str(question["token"]), self.place.token):
-            raise ValueError("not one of ours")
+    def _keep(self, rank: int, line: socket.socket) -> None:
+        """Watch a rank's life by a connection from now on."""
+        close_in_children(line)
+        line.setblocking(False)
+        with self._changed:
+            former = self._lines.get(rank)
+            self._lines[rank] = line
+        if former is not None:
+            former.close()
+
+    def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         rank, epoch, gone = int(question["rank"]), int(question["epoch"]), question["gone"]
         with self._changed:
             self._members -= {int(other) for other in gone}
@@ -170,7 +213,7 @@ class Host:
                 return {}
             self._asked[rank] = time.monotonic()
             self._changed.notify_all()
-            return {"missing": self._missing()}
+            return {"missing": self._missing() or Missing((), ())}
 
 
 class Guest:
@@ -188,29 +231,37 @@ class Guest:
         self._hosts = list(place.hosts)
         self._words: dict[str, Any] = {"token": place.token, "rank": rank, "epoch": 0, "gone": []}
         self._waits = False
+        self._line: socket.socket | None = None
+        self._show_life()
 
-    def gather(self, epoch: int, patience: float, gone: Iterable[int]) -> Meeting | list[int]:
+    def gather(self, epoch: int, patience: float, gone: Iterable[int]) -> Meeting | Missing:
         """The next meeting; the ranks that are missing, where they do not come in time.
 
         Args:
             epoch: of this rank's last meeting.
-            patience: seconds to wait.
+            patience: seconds to wait; less where a rank is dead.
             gone: ranks that have left for good.
         """
         self._words |= {"epoch": epoch, "gone": sorted(gone)}
         self._waits = True
+        if self._line is None or _last_word(self._line) == b"":
+            self._show_life()  # rank 0 may live though the connection was cut
         deadline = time.monotonic() + patience
         while True:
             try:
                 answer = self._ask(self._words)
             except Unreachable:
-                answer = {"missing": [0]}
+                word = _last_word(self._line)
+                alive = word is None
+                answer = {"missing": [[], [0]] if alive else [[0], [], word == _FINISHED]}
             if "meeting" in answer:
                 number, members, port = answer["meeting"]
                 self._waits = False
                 return Meeting(int(number), tuple(members), int(port))
-            if time.monotonic() >= deadline:
-                return [int(rank) for rank in answer["missing"]] or [0]
+            dead, silent, *rest = answer["missing"]
+            if dead or time.monotonic() >= deadline:
+                none = () if dead or silent else (0,)
+                return Missing(tuple(dead), (*silent, *none), any(rest))
             time.sleep(_POLL)
 
     def store(self, meeting: Meeting) -> Store:
@@ -219,31 +270,59 @@ class Guest:
         host = bare_host(self._hosts[0])
         return TCPStore(host, meeting.port, None, False, timeout, wait_for_workers=False)
 
-    def close(self) -> None:
-        """Wait no more."""
+    def close(self, finished: bool) -> None:
+        """Wait no more; tell rank 0 that everything is done, if it is."""
         if self._waits:
             with contextlib.suppress(Unreachable):
                 self._ask({**self._words, "leaves": True})
+        if self._line is not None:
+            _hang_up(self._line, finished)
+
+    def _show_life(self) -> None:
+        """Let rank 0 see by a connection whether this process lives, and the other way round.
+
+        Where that fails nothing is lost but time: a dead rank then counts as a silent one.
+        """
+        with contextlib.suppress(Unreachable):
+            line, _ = self._say({**self._words, "stays": True}, lambda connection: None)
+            close_in_children(line)
+            line.setblocking(False)
+            self._line = line
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What rank 0 answers, at the first of its addresses that does.
+        """What rank 0 answers.
+
+        Raises:
+            Unreachable: it does not.
+        """
+        connection, answer = self._say(question, _read)
+        connection.close()
+        return dict(answer)
+
+    def _say(
+        self, words: dict[str, Any], listen: Callable[[socket.socket], Any]
+    ) -> tuple[socket.socket, Any]:
+        """The connection to the first of rank 0's addresses that takes it, and what is heard.
 
         Raises:
             Unreachable: none does.
         """
         reason: Exception | None = None
         for host in list(self._hosts):
+            connection = None
             try:
                 address = (bare_host(host), self._place.port)
-                with socket.create_connection(address, timeout=ANSWER) as connection:
-                    connection.sendall(json.dumps(question).encode() + b"\n")
-                    answer = _read(connection)
+                connection = socket.create_connection(address, timeout=ANSWER)
+                connection.sendall(json.dumps(words).encode() + b"\n")
+                heard = listen(connection)
             except (OSError, ValueError) as error:
                 reason = error
+                if connection is not None:
+                    connection.close()
                 continue
             self._hosts.remove(host)
             self._hosts.insert(0, host)  # asked first from now on
-            return dict(answer)
+            return connection, heard
         raise Unreachable(f"rank 0 does not answer: {reason}")
 
 
@@ -275,6 +354,25 @@ def _address_of(interface: str) -> str | None:
         except OSError:
             return None
     return socket.inet_ntoa(answer[20:24])
+
+
+def _last_word(line: socket.socket | None) -> bytes | None:
+    """What the other end of a line has said before it was closed; None while it is open."""
+    if line is None:
+        return None
+    try:
+        return line.recv(len(_FINISHED), socket.MSG_PEEK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _hang_up(line: socket.socket, finished: bool) -> None:
+    with contextlib.suppress(OSError):  # the other end may be gone
+        if finished:
+            line.send(_FINISHED)
+    line.close()
 
 
 def _read(connection: socket.socket) -> Any:

@@ -123,6 +123,7 @@ def assemble(registry: Registry, options: Options, notices: Notices) -> Parts:
         start.attempt,
         raise_lost=options.raise_lost,
         idle=min(IDLE, options.peer_timeout / 4),
+        silence=options.peer_timeout,
         holdups=holdups,
         derivations=derivations,
     )

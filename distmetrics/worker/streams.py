@@ -6,10 +6,11 @@ view of the streams is one moment of the training thread's history, without a lo
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
@@ -19,6 +20,7 @@ from distmetrics.snapshot.staging import arrived, land
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
+from distmetrics.worker.calls import Answer
 from distmetrics.worker.checkpoint import restored_window
 from distmetrics.worker.contributions import Contributions
 from distmetrics.worker.events import Event, Flushed, Logged, Opened, Restored, Ticket
@@ -282,10 +284,7 @@ class Streams:
             for name in schema.aside & self._backlogs.keys():
                 self._backlogs[name].sent = NEVER
                 self._backlogs[name].release(NEVER)
-            for name, label in outcome.raised.items():
-                stream = self._streams.get(name)
-                if stream is not None and stream.idle:
-                    stream.watermark = max(stream.watermark, label)
+            self._raise(outcome.raised)
         if self._spooled is not None and any(p >= 0 for p in outcome.positions.values()):
             with self._collecting:
                 self._spooled.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
@@ -307,11 +306,32 @@ class Streams:
             found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
 
-    def take(self, arrived: Container[str]) -> list[Ticket]:
-        """The calls that waited when the round began and for whose streams it was the last one."""
+    def take(self, answers: Mapping[str, Answer]) -> list[Ticket]:
+        """The calls that waited when the round began, with what they return."""
         with self._consuming:
-            taken = [t for t in self.waiting if t in self._offered and t.stream in arrived]
-            return self._take(taken)
+            return self._take_answered(answers)
+
+    def take_missed(self, answers: Mapping[str, Answer]) -> list[Ticket]:
+        """The calls that waited in a broken round, which other ranks have seen the end of."""
+        with self._consuming:
+            self._raise({name: answer.reached for name, answer in answers.items()})
+            if answers:
+                self._held = False
+            return self._take_answered(answers)
+
+    def _take_answered(self, answers: Mapping[str, Answer]) -> list[Ticket]:
+        taken = [t for t in self.waiting if t in self._offered and t.stream in answers]
+        for ticket in taken:
+            answer = answers[ticket.stream]
+            ticket.reached, ticket.values = answer.reached, copy.deepcopy(answer.values)
+        return self._take(taken)
+
+    def _raise(self, marks: Mapping[str, int]) -> None:
+        """Promise what a round has agreed on, where nothing is open."""
+        for name, mark in marks.items():
+            stream = self._streams.get(name)
+            if stream is not None and stream.idle:
+                stream.watermark = max(stream.watermark, mark)
 
     def break_off(self) -> list[Ticket]:
         """All calls that wait: the round that they waited for came to nothing."""

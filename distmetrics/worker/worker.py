@@ -9,11 +9,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from distmetrics.comm.communicator import Communicator, name_ranks
+from distmetrics.comm.reunion import Missing
 from distmetrics.derivations import Derivations
 from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
 from distmetrics.exchange.message import Row
@@ -21,7 +22,9 @@ from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
 from distmetrics.exchange.topology import Topology
 from distmetrics.reduced import Reduced, Results
+from distmetrics.worker.calls import Answer, Calls, differing
 from distmetrics.worker.checkpoint import STATE, capture
+from distmetrics.worker.events import Ticket
 from distmetrics.worker.holdups import Holdups
 from distmetrics.worker.peers import Peers
 from distmetrics.worker.streams import Streams
@@ -37,7 +40,9 @@ SPOOLING = 0.2
 BREATH = 0.02
 """Seconds between two writes to the spool, at least."""
 NAMING = 0.25
-"""Seconds in which the ranks that are left notice that one is gone, before the absent are named."""
+"""Seconds in which the ranks that are left notice that one is gone, before it is looked for."""
+STRAGGLING = 1.0
+"""Seconds by which ranks may notice later than others that one has been silent for too long."""
 UNNAMED = 3.0
 """Seconds after which a loss is told even if it cannot be said whose it is."""
 STAYING = 2.0
@@ -79,6 +84,7 @@ class Worker:
         attempt: of the run.
         raise_lost: a lost peer is told as an error to raise, not as a text.
         idle: seconds between rounds in which nothing waits, at most; less than the others wait.
+        silence: seconds after which a rank that does not answer, though it may live, is lost.
         holdups: names ranks for which records wait; on the rank that says so.
         derivations: the derived keys.
     """
@@ -93,6 +99,7 @@ class Worker:
         attempt: int = 0,
         raise_lost: bool = False,
         idle: float = IDLE,
+        silence: float = 60.0,
         holdups: Holdups | None = None,
         derivations: Derivations | None = None,
     ) -> None:
@@ -107,10 +114,14 @@ class Worker:
         self._attempt = attempt
         self._raise_lost = raise_lost
         self._idle = idle
+        self._silence = silence
         self._holdups = holdups
         self._peers = Peers()
-        self._met = 0.0
+        self._calls = Calls()
+        self._owed: list[Ticket] = []
+        self._met = time.monotonic()
         self._leaving = False
+        self._finished = False
         self._schema = Schema()
         self._positions: dict[str, int] = {}
         self._reached: dict[str, int] = {}
@@ -166,6 +177,7 @@ class Worker:
                     if self._meet_again(error):
                         continue
                     break
+                self._finished = outcome.finished
                 if outcome.finished or self._topology.rank in outcome.leavers:
                     break
                 if outcome.leavers:
@@ -179,7 +191,8 @@ class Worker:
             self._tell(_unexpected(error))
             self._streams.give_up()
         finally:
-            self._communicator.close()
+            self._communicator.close(self._finished)
+            self._pay()
             self._release(
                 self.failure
                 or DistmetricsError("the logger was closed while this call waited for other ranks")
@@ -228,7 +241,7 @@ class Worker:
         if STATE in outcome.arrived and not outcome.more:
             opens = self._streams.open_windows()
             state = yield from capture(offer, opens, self._schema, self.results, self._topology)
-            self._serve_state(state, outcome)
+            self._answer({STATE: Answer(outcome.raised[STATE], state)})
         return outcome
 
     def _commit(self, writer: Writer, rows: list[Row], reduced: list[Reduced]) -> None:
@@ -260,19 +273,31 @@ class Worker:
             ticket.absent = {
                 rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
             }
-        for ticket in self._streams.take(outcome.arrived - {STATE}):
-            if self._writer is not None:
-                self._writer.drain(SETTLING)
-            ticket.reached = outcome.raised[ticket.stream]
-            called = ticket.stream.startswith(COLLECTIVE)
-            label = ticket.reached - 1 if called else None  # of this call and no other
-            ticket.values = self.results.last(ticket.stream, label)
-            ticket.done.set()
+        answers = {}
+        for name in sorted(outcome.arrived - {STATE}):
+            reached = outcome.raised[name]
+            label = reached - 1 if name.startswith(COLLECTIVE) else None  # of this call, no other
+            answers[name] = Answer(reached, self.results.last(name, label))
+        self._answer(answers)
+        if not outcome.more:
+            self._pay()
 
-    def _serve_state(self, state: dict[str, Any], outcome: Outcome) -> None:
-        for ticket in self._streams.take({STATE}):
-            ticket.values = state
-            ticket.reached = outcome.raised[STATE]
+    def _pay(self) -> None:
+        """Let the calls return that have returned on other ranks before."""
+        owed, self._owed = self._owed, []
+        self._let_go(owed)
+
+    def _answer(self, answers: Mapping[str, Answer]) -> None:
+        """Let the calls that wait for these streams return."""
+        for name, answer in answers.items():
+            self._calls.note(name, answer)
+        self._let_go(self._streams.take(answers))
+
+    def _let_go(self, tickets: Sequence[Ticket]) -> None:
+        """Let calls return, of which it is known what they return."""
+        if tickets and self._writer is not None:
+            self._writer.drain(SETTLING)
+        for ticket in tickets:
             ticket.done.set()
 
     def _pause(self, outcome: Outcome) -> None:
@@ -292,31 +317,44 @@ class Worker:
         # the others notice in their next round
         patience = max(NAMING, self._met + self._idle + NAMING - began)
         while not self._abandoned:
-            missing: list[int] = []
+            missing: Missing | None = None
             try:
                 missing = self._communicator.regroup(patience, self._peers.gone)
-                if not missing:
+                if missing is None:
                     self._recover()
                     self._welcome()
                     return True
             except PeerLostError as again:
                 error = again
+            if missing is not None and missing.finished:
+                self._finished = True  # the others have seen the end of the last round
+                return False
             waited = time.monotonic() - began
-            lost = bool(self._peers.newly_lost(missing))
-            if self.failure is None:
-                lost |= waited > UNNAMED
-            elif self._streams.closed:
-                lost = False  # others leave while this rank does
-            if lost:
-                self._tell_lost(error, missing)
+            lost = self._lost(missing, waited)
+            if lost is not None:
+                self._tell_lost(error, lost)
             if self.failure is not None:
                 self._release(self.failure)
-            if self._streams.closed and waited >= STAYING:
-                return False
+                if self._streams.closed and waited >= STAYING:
+                    return False
             patience = self._idle
             self._wake.wait(self._idle)
             self._wake.clear()
         return False
+
+    def _lost(self, missing: Missing | None, waited: float) -> list[int] | None:
+        """The ranks that are lost, of which nobody has been told; None where there is no loss.
+
+        A rank that is only slow is none as long as its process lives and its silence is short.
+        """
+        if missing is None:  # all were found, and could not be connected
+            return [] if self.failure is None and waited > UNNAMED else None
+        silence = time.monotonic() - self._met
+        mute = silence > self._silence and waited > STRAGGLING
+        lost = [*missing.dead, *missing.silent] if mute else [*missing.dead]
+        if self.failure is not None and self._streams.closed:
+            return None  # others leave while this rank does
+        return sorted(lost) if self._peers.newly_lost(lost) else None
 
     def _tell_lost(self, why: PeerLostError, missing: list[int]) -> None:
         if self._streams.spooling:
@@ -338,7 +376,7 @@ class Worker:
 
     def _recover(self) -> None:
         """Agree again on what a broken round may have left different: rank 0's word holds."""
-        state: dict[str, Any] = {"schema": self._schema.state()}
+        state = {"schema": self._schema.state(), "calls": self._calls.counts}
         if self._writer is not None:
             state |= {"reached": self._reached, "results": self.results.told()}
         parts = self._communicator.all_gather(json.dumps(state).encode())
@@ -348,6 +386,17 @@ class Worker:
         self._schema = schema
         self._streams.rewind(told[0]["reached"])
         self.results.adopt(told[0]["results"])
+        self._catch_up([peer["calls"] for peer in told])
+
+    def _catch_up(self, counts: Sequence[Mapping[str, int]]) -> None:
+        """Answer the calls that have returned on other ranks, once all is reduced here too."""
+        streams = differing(counts)
+        if not streams:
+            return
+        mine = json.dumps(self._calls.told(streams)).encode()
+        parts = [part for part in self._communicator.all_gather(mine) if part]
+        missed = self._calls.catch_up(counts, [json.loads(part) for part in parts])
+        self._owed += self._streams.take_missed(missed)
 
     def _release(self, error: Exception) -> None:
         for ticket in self._streams.break_off():
