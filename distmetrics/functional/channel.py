@@ -36,7 +36,7 @@ from distmetrics.reductions import Counter
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.staging import Staging, land
-from distmetrics.window.lanes import fold
+from distmetrics.window.fold import fold
 from distmetrics.window.stream import Window, label_of
 from distmetrics.worker.worker import drive
 

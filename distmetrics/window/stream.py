@@ -23,7 +23,8 @@ import numpy as np
 from distmetrics import exact
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.table import Key, KeyTable
-from distmetrics.window.lanes import Lanes, Slot, fold
+from distmetrics.window.fold import fold
+from distmetrics.window.lanes import Lanes, Slot
 from distmetrics.window.tallies import BucketRange, Tallies, summed
 
 ORDINAL_BITS = 12

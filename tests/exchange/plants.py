@@ -15,7 +15,7 @@ from distmetrics.exchange.doubts import StepsDiffer
 from distmetrics.exchange.message import Message
 from distmetrics.exchange.schema import Placement, Schema, StreamSchema
 from distmetrics.snapshot.table import Key, KeyTable
-from distmetrics.window import lanes as folding
+from distmetrics.window import fold as folding
 from distmetrics.window.lanes import Lanes, Slot
 from distmetrics.window.stream import NEVER, Stream, Window, first_step, label_of, limb_range
 from distmetrics.worker import streams as feeding

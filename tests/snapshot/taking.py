@@ -9,7 +9,8 @@ from distmetrics import exact
 from distmetrics.errors import DistmetricsError
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshot, Snapshotter
-from distmetrics.window.lanes import Slot, fold
+from distmetrics.window.fold import fold
+from distmetrics.window.lanes import Slot
 
 
 class Taker:

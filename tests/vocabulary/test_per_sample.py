@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import distmetrics as dm
-from distmetrics.window import lanes
+from distmetrics.window import blocks
 from tests.laws.reference import all_bits
 from tests.vocabulary.splits import deal, reduced
 
@@ -79,8 +79,8 @@ def test_blocks_have_the_bits_of_single_values(dtype: Any, kind: str, seed: int)
 def test_a_block_is_what_is_tested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Large tensors take the way of blocks, so that the test above compares two ways."""
     taken = []
-    add = lanes._add_block
-    monkeypatch.setattr(lanes, "_add_block", lambda *given: (taken.append(given), add(*given))[1])
+    add = blocks._add_block
+    monkeypatch.setattr(blocks, "_add_block", lambda *given: (taken.append(given), add(*given))[1])
     reduced(registry(), [[[(1.0, 1.0)] * 1000]], outputs(np.float32))
     assert len(taken) == len(KINDS) + 3
     taken.clear()

@@ -14,7 +14,8 @@ from distmetrics import exact
 from distmetrics.reductions import Counter
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.table import Key
-from distmetrics.window.lanes import Lanes, Slot, fold
+from distmetrics.window.fold import fold
+from distmetrics.window.lanes import Lanes, Slot
 from tests.snapshot.taking import Taker
 
 REGISTRY = dm.Registry()
