@@ -8,10 +8,10 @@ from typing import Any
 
 import distmetrics as dm
 from tests.exchange.oracle import Given
-from tests.exchange.program import Burst, Flush, Log, Op, Reduce, Schedule
+from tests.exchange.program import EDGES, Burst, Flush, Log, Op, Reduce, Schedule
 
 KINDS = ["count", "total", "average", "maximum", "minimum", "same"]
-"""The reduction of a key, by its first letter (minimum: n); x is declared in two ways."""
+"""The reduction of a key, by its first letter (minimum: n); h is a histogram, x has two."""
 
 
 def make_registry() -> dm.Registry:
@@ -20,6 +20,7 @@ def make_registry() -> dm.Registry:
     for kind in KINDS:
         pattern = "n*" if kind == "minimum" else f"{kind[0]}*"
         getattr(registry, kind)(pattern)
+    registry.histogram("h*", edges=EDGES)
     return registry
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+from tests.exchange.program import EDGES
 
 Name = str
 HALF = 1 << 11
@@ -396,6 +399,8 @@ class Values:
                 value = max(one.value for one in mine)
             elif key[0] == "n":
                 value = min(one.value for one in mine)
+            elif key[0] == "h":
+                value = _histogram([one.value for one in mine])
             else:
                 value = _last(mine)
             found[prefix + key] = value
@@ -405,6 +410,14 @@ class Values:
 def _real(above: int, below: int) -> float:
     quotient = Fraction(above, below)
     return quotient.numerator / quotient.denominator
+
+
+def _histogram(values: list[int]) -> dict[str, Any]:
+    """Counts of integers of which none is an edge or below the first."""
+    inside = [sum(low < value < high for value in values) for low, high in pairwise(EDGES)]
+    found: dict[str, Any] = {"edges": EDGES, "counts": inside}
+    above = sum(value > EDGES[-1] for value in values)
+    return found | ({"above": above} if above else {})
 
 
 def _last(given: list[Given]) -> int:

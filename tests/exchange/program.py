@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+EDGES = [0.0, 2.0**36, 2.0**38, 2.0**39]
+"""Ends of the bins of the keys that are histograms."""
+
 
 class Log(NamedTuple):
     """Log keys to a stream; without keys a promise of nothing below the step."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.exchange.program import Burst, Close, Flush, Log, Op, Reduce, Schedule
 
-PALETTE = ("c0", "c1", "t0", "a0", "aw", "m0", "n0", "s0")
+PALETTE = ("c0", "c1", "t0", "a0", "aw", "m0", "n0", "s0", "h0")
 FAR = 1_000_000
 
 _ACTS = (
