@@ -13,6 +13,7 @@ from distmetrics.audit import axis
 from distmetrics.audit.aligned import Aligned, Floats, align
 from distmetrics.audit.batch import GlobalBatch, find_global_batch
 from distmetrics.audit.judge import DEFAULT_RTOL, Context, judge
+from distmetrics.audit.pattern import ROUNDING
 from distmetrics.audit.remedy import remedy
 from distmetrics.audit.verdict import Kind, Verdict, worst_first
 from distmetrics.errors import InvalidValue
@@ -21,6 +22,7 @@ from distmetrics.runs import Declared, RunData, Series
 _RANK_IN_NAME = re.compile(r"(?:rank|gpu|device|worker|proc(?:ess)?)[_/.-]?(\d+)")
 _SAMPLES = re.compile(r"sample|example|seen|image|sequence|batch|(^|/)n$")
 _COUNTED = re.compile(r"token|num_|count|size|total|(^|/)n(_|$)|mask|weight")
+_OF_TRAINING = re.compile(r"loss|nll|perplex|entropy|norm")
 _MOST_COUNTS = 24
 _AGAIN = frozenset({Kind.WEIGHTING, Kind.UNDECIDED, Kind.RANK_LOCAL})
 
@@ -121,8 +123,10 @@ def compare(
         runs = [_first_steps(run, steps) for run in runs]
     table = _Table(runs, x)
     verdicts = [_verdict(table, key, Context(rtol=rtol)) for key in table.keys]
-    if any(_shows_drift(one) for one in verdicts):
-        context = Context(rtol=rtol, drifting=True)
+    drifting = any(_shows_drift(one) for one in verdicts)
+    agreed = _agreed(table, verdicts)
+    if drifting or agreed is not None:
+        context = Context(rtol=rtol, drifting=drifting, agreed=agreed)
         verdicts = [
             _verdict(table, one.key, context) if one.kind in _AGAIN else one for one in verdicts
         ]
@@ -258,6 +262,35 @@ def _likely_size(name: str) -> tuple[bool, bool]:
 def _shows_drift(verdict: Verdict) -> bool:
     """Whether a key shows that the trainings themselves differ by rounding."""
     return verdict.kind is Kind.DRIFT or (verdict.kind is Kind.CLOSE and bool(verdict.max_rel_diff))
+
+
+def _agreed(table: _Table, verdicts: Sequence[Verdict]) -> float | None:
+    """The last step up to which a loss or a norm is equal in all runs; None without one.
+
+    Where another of them is noise, the trainings are not the same, whatever this one says.
+    """
+    if table.x is not None:
+        return None
+    telling = [one for one in verdicts if _OF_TRAINING.search(one.key.lower())]
+    if any(one.kind is Kind.NOISE for one in telling):
+        return None
+    lasts = [
+        _last_equal(table.aligned(one.key))
+        for one in telling
+        if one.kind in {Kind.IDENTICAL, Kind.CLOSE, Kind.DRIFT}
+    ]
+    return max((last for last in lasts if last is not None), default=None)
+
+
+def _last_equal(aligned: Aligned) -> float | None:
+    """The last step before the runs differ; None for what hardly changes, as no loss does."""
+    values = aligned.values[0]
+    if aligned.integer or len(np.unique(values)) <= len(values) / 2:
+        return None
+    apart = np.flatnonzero(aligned.relative() > ROUNDING)
+    if not len(apart):
+        return float(aligned.steps[-1])
+    return float(aligned.steps[apart[0] - 1]) if apart[0] else None
 
 
 def _first_steps(run: RunData, steps: int) -> RunData:

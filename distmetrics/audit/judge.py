@@ -34,6 +34,9 @@ _BIASED = 6.0
 _COARSE = 1e-3
 _ROUNDING = 1e-9
 _BY_CHANCE = 5
+_UNLIKELY = 1.0 - SURE
+_BESIDE_EQUAL = 0.85
+_FEW_AGREED = 3
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,15 @@ class Context:
             be told which steps have parts of unequal size.
         min_exact_steps: how many steps an exact factor needs.
         drifting: another key of the runs is equal at first and then apart.
+        agreed: up to this step a loss or a norm among the other keys is equal in all runs, so
+            that the trainings are; None where there is none.
     """
 
     rtol: float = DEFAULT_RTOL
     counts: Mapping[str, Floats] = field(default_factory=dict)
     min_exact_steps: int = scaling.MIN_EXACT_STEPS
     drifting: bool = False
+    agreed: float | None = None
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,7 @@ def _find(aligned: Aligned, factors: scaling.Scaling | None, context: Context) -
         or _of_extreme(aligned)
         or _factor(aligned, factors, context)
         or _in_time(aligned, context)
-        or _of_scatter(aligned)
+        or _of_scatter(aligned, context)
         or _undecided(aligned, factors)
     )
 
@@ -205,10 +211,14 @@ def _exact_counts(aligned: Aligned, context: Context) -> _Finding | None:
     weight = pattern.floored_weight(aligned, context.counts)
     if weight is None:
         return None
+    return _floored(f"= {weight}", weight)
+
+
+def _floored(which: str, weight: str | None) -> _Finding:
     return _Finding(
         Kind.WEIGHTING,
-        0.99,
-        f"too large by (N/W) / floor(N/W) with N = {weight}: an integer weight was averaged over "
+        0.99 if weight else 0.85,
+        f"too large by (N/W) / floor(N/W) with N {which}: an integer weight was averaged over "
         "the ranks and lost its fraction",
         weight,
     )
@@ -238,6 +248,10 @@ def _factor(aligned: Aligned, factors: scaling.Scaling | None, context: Context)
     if found is None:
         return None
     kind, sure = found
+    if kind is Kind.CONSTANT_FACTOR and factors.exact and not whole:
+        weight = pattern.floored_constant(factors.logs, aligned.sizes)
+        if weight is not None:
+            return _floored(f"such as {weight}", None)
     where = "at all steps" if factors.exact else "at the median step"
     told = ", ".join(
         f"{factor:.4g} times at {size} ranks"
@@ -273,13 +287,14 @@ def _in_time(aligned: Aligned, context: Context) -> _Finding | None:
         )
     when = pattern.onset(aligned, context.rtol)
     flips = when.lattice or (when.discrete and when.rare and context.drifting)
-    if when.returns and not flips and len(set(aligned.sizes)) > 1:
-        found = scatter.measure(aligned) if when.discrete else None
-        if found is not None and found.noise < 0.5 and found.share >= scatter.RANK_LOCAL_SHARE:
-            return _of_scatter(aligned)  # ratios of small counts are equal by chance
+    back = when.returns or when.isolated
+    if back and (when.regular or not flips) and len(set(aligned.sizes)) > 1:
+        found = scatter.measure(aligned) if when.discrete and not when.regular else None
+        if found is not None and found.noise < 0.5 and found.rank_local:
+            return _of_scatter(aligned, context)  # ratios of small counts are equal by chance
         return _Finding(
             Kind.WEIGHTING,
-            0.9,
+            0.9 if when.returns or when.regular else 0.8,
             "the runs agree at some steps and differ at others, from the start to the end: as with "
             "steps whose parts are uneven",
             _likely_weight(context),
@@ -324,7 +339,9 @@ def _drift(
     if when.discrete and when.equal < _BY_CHANCE and when.growth < 3:
         return None  # ratios of small counts can be equal at first by chance
     steps = "step" if when.equal == 1 else "steps"
-    enough = aligned.count >= 4 and when.equal < aligned.count
+    # A large difference at the last step alone may be that of a small last batch.
+    begun = when.equal < aligned.count - 1 or float(aligned.relative()[-1]) <= _COARSE
+    enough = aligned.count >= 4 and begun
     if not enough or when.returns:
         return None
     sure = 0.97 if when.equal >= 3 or when.growth >= 10 else 0.85
@@ -343,7 +360,7 @@ def _coarse_drift(aligned: Aligned, when: pattern.Onset) -> _Finding | None:
     )
 
 
-def _of_scatter(aligned: Aligned) -> _Finding | None:
+def _of_scatter(aligned: Aligned, context: Context) -> _Finding | None:
     """Faults and noise that show in how the differences scatter."""
     found = scatter.measure(aligned)
     if found is None:
@@ -358,24 +375,36 @@ def _of_scatter(aligned: Aligned) -> _Finding | None:
         )
     if side.smooth:
         return None
-    if found.noise < 0.5:
-        kind = Kind.RANK_LOCAL if found.share >= scatter.RANK_LOCAL_SHARE else Kind.WEIGHTING
+    noise = found.noise
+    agreed = _UNLIKELY <= noise < SURE and _differs_while_others_agree(aligned, context)
+    if agreed:
+        noise = 1.0 - _BESIDE_EQUAL
+    if noise < 0.5:
+        kind = Kind.RANK_LOCAL if found.rank_local else Kind.WEIGHTING
         size = (
             "as large as that of one rank's own values"
             if kind is Kind.RANK_LOCAL
             else f"{found.share:.2g} times that of one rank's own values"
         )
+        grows = "is in this key, while others are equal," if agreed else "grows with the ranks"
         return _Finding(
             kind,
-            1.0 - found.noise,
-            f"different from the first step, without a trend; the scatter grows with the ranks and "
-            f"is {size}",
+            1.0 - noise,
+            f"different from the first step, without a trend; the scatter {grows} and is {size}",
         )
     if side.z > _BIASED and side.grows:
         return _Finding(Kind.WEIGHTING, 0.85, "a little off to one side, the more the more ranks")
     return _Finding(
         Kind.NOISE, found.noise, "scatter to both sides that does not grow with the ranks"
     )
+
+
+def _differs_while_others_agree(aligned: Aligned, context: Context) -> bool:
+    """Whether a key differs at steps at which the trainings themselves are equal."""
+    if context.agreed is None:
+        return False
+    early = aligned.relative()[aligned.steps <= context.agreed]
+    return len(early) >= _FEW_AGREED and float(np.median(early)) > pattern.ROUNDING
 
 
 def _undecided(aligned: Aligned, factors: scaling.Scaling | None) -> _Finding:

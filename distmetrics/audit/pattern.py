@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distmetrics.audit.aligned import Aligned, Bools, Floats
 from distmetrics.audit.statistics import alternations, autocorrelation_discount, gap_split
@@ -19,6 +21,13 @@ _LATER = 0.8
 _DISTINCT = 0.8
 _SMOOTH = 0.1
 _TOLERANCE = 2e-5
+_BY_FAR = 30.0
+_FLOAT32 = 2e-7
+_MOSTLY = 0.6
+_SOME = 40
+_LARGEST_WHOLE = 1025.0
+_OFF = 1e-3
+_LEAST_SHARE, _MOST_WEIGHT = 8, 4096
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,23 @@ def floored_weight(aligned: Aligned, weights: Mapping[str, Floats]) -> str | Non
     return None
 
 
+def floored_constant(logs: Floats, sizes: tuple[int, ...]) -> int | None:
+    """The weight N, the same at all steps, for which values are (N/W) / floor(N/W) times too large.
+
+    Args:
+        logs: shape (R-1,): the logs of the exact factors between the runs and the first.
+        sizes: shape (R,): the world sizes.
+    """
+    if len(set(sizes)) < 2:
+        return None
+    ranks = np.array(sizes, np.float64)[:, None]
+    totals = np.arange(_LEAST_SHARE * max(sizes), _MOST_WEIGHT, dtype=np.float64)
+    expected = np.log(totals / ranks) - np.log(np.floor(totals / ranks))
+    off = np.abs(expected[1:] - expected[0] - logs[:, None]).max(axis=0)
+    good = np.flatnonzero(off <= _TOLERANCE)
+    return int(totals[good[0]]) if len(good) else None
+
+
 def _small(off: Floats) -> bool:
     return off.size == 0 or bool(np.quantile(off, 0.9) <= _TOLERANCE)
 
@@ -141,6 +167,8 @@ class Onset:
         growth: median difference of the last third over that of the first.
         overall: median difference of the last third.
         returns: some run falls back to (almost) equal to the reference again and again.
+        isolated: some run differs at few steps, and is equal again right after them.
+        regular: the steps that differ lie at one distance, as the last batch of each epoch does.
         lattice: differences are multiples of one quantum, as with counts, and ratios of counts.
         discrete: some run repeats its values often, as ratios of small counts do.
         rare: most steps are equal.
@@ -150,6 +178,8 @@ class Onset:
     growth: float
     overall: float
     returns: bool
+    isolated: bool
+    regular: bool
     lattice: bool
     discrete: bool
     rare: bool
@@ -158,21 +188,36 @@ class Onset:
 def onset(aligned: Aligned, rtol: float) -> Onset:
     """How the differences between the runs lie in time."""
     difference = aligned.relative()
-    same = difference <= max(ROUNDING, rtol)
-    equal = int(np.argmin(same)) if not same.all() else len(same)
     third = max(len(difference) // 3, 1)
     early = float(np.median(difference[:third]))
     late = float(np.median(difference[-third:]))
+    rounding = _rounding(late, rtol)
+    same = difference <= rounding
+    equal = int(np.argmin(same)) if not same.all() else len(same)
     growth = late / early if early > 0 else (np.inf if late > 0 else 1.0)
+    rows = [aligned.relative(row) for row in range(1, len(aligned.sizes))]
+    limit = max(ROUNDING, rtol)
     returns = any(
-        _returns(aligned.relative(row)[:begin], max(ROUNDING, rtol))
-        for row in range(1, len(aligned.sizes))
-        for begin in _beginnings(aligned.count)
+        _returns(row[:begin], limit) for row in rows for begin in _beginnings(aligned.count)
     )
-    lattice = _is_lattice(aligned)
     distinct = min(len(np.unique(row)) for row in aligned.values) / aligned.count
-    rare = float(np.mean(same)) >= 0.5
-    return Onset(equal, growth, late, returns, lattice, distinct < _DISTINCT, rare)
+    return Onset(
+        equal,
+        growth,
+        late,
+        returns,
+        any(_isolated(row, limit) for row in rows),
+        _regular(aligned.steps, difference > limit),
+        _is_lattice(aligned),
+        distinct < _DISTINCT or _is_ratio(aligned.values),
+        rare=float(np.mean(difference <= limit)) >= 0.5,
+    )
+
+
+def _rounding(late: float, rtol: float) -> float:
+    """What counts as equal in runs that end apart by `late`: so little that it is no chance."""
+    small = ROUNDING if late == 0 else min(ROUNDING, max(late / _BY_FAR, _FLOAT32))
+    return max(small, rtol)
 
 
 def _returns(difference: Floats, rounding: float) -> bool:
@@ -193,6 +238,50 @@ def _returns(difference: Floats, rounding: float) -> bool:
     before = np.cumsum(~apart)[apart]  # how many equal steps precede each that is apart
     mostly_later = float(before.mean()) > _LATER * float(np.sum(~apart))
     return alternations(apart) >= 4 and not mostly_later
+
+
+def _isolated(difference: Floats, rounding: float) -> bool:
+    """Whether a run differs clearly at few steps and is equal to the reference after each.
+
+    A training that has drifted apart does not come back to equal values.
+    """
+    same = difference <= rounding
+    if same.all() or not same.any():
+        return False
+    later = same[int(np.argmin(same)) :]
+    if later.sum() < 2 or later.mean() < 0.5:
+        return False
+    before = np.cumsum(later)[~later]
+    if float(before.mean()) > _LATER * float(later.sum()):
+        return False
+    return bool(np.median(difference[~same]) >= 200 * float(difference[same].max()))
+
+
+def _regular(steps: NDArray[Any], apart: Bools) -> bool:
+    """Whether the marked steps are every p-th one, p >= 3, most of them.
+
+    Two of them have to be the p-th and the 2p-th, or the first and the p-th after it.
+    """
+    if len(steps) < 3 or not 2 <= apart.sum() <= len(steps) / 2:
+        return False
+    unit = float(np.median(np.diff(steps))) or 1.0
+    places = np.rint((steps - steps[0]) / unit).astype(np.int64)
+    at = places[apart]
+    period = int(np.gcd.reduce(np.diff(at)))
+    if period < 3 or (len(at) == 2 and at[0] % period not in {0, period - 1}):
+        return False
+    sites = int(np.sum(places % period == at[0] % period))
+    return len(at) >= _MOSTLY * sites
+
+
+def _is_ratio(values: Floats) -> bool:
+    """Whether all values are fractions of one whole number, as of a fixed number of samples."""
+    some = np.abs(values[:, :_SOME].ravel())
+    if some.max() > 1 or some.max() == 0:
+        return False
+    scaled = some * np.arange(2.0, _LARGEST_WHOLE)[:, None]
+    off = np.abs(scaled - np.rint(scaled)).max(axis=1)
+    return bool(off.min() <= _OFF)
 
 
 def _is_lattice(aligned: Aligned) -> bool:

@@ -19,6 +19,8 @@ MIN_STEPS = 6
 _SIGNIFICANT = 5.0
 _ALMOST_ALL = 0.95
 _NEAR_LINEAR, _NEAR_SQRT, _NEAR_NORM = 0.15, 0.2, 0.3
+_NEAREST_SQRT = 0.03
+_STEADY = 0.15
 _EXACT_NEAR = 0.02
 _CONSISTENT_LINEAR, _CONSISTENT_SQRT = 0.08, 0.2
 _NICE = 0.04
@@ -155,7 +157,7 @@ def _power(scaling: Scaling, *, whole: bool, norm: bool) -> tuple[Kind, float] |
     if scaling.exact:
         near, consistent = _EXACT_NEAR, np.full_like(residual, _EXACT_NEAR)
     else:
-        near = _NEAR_NORM if unequal else _NEAR_SQRT if root else _NEAR_LINEAR
+        near = _NEAR_NORM if unequal else _near_root(scaling) if root else _NEAR_LINEAR
         near += min(2 * error, 0.1)
         limit = 1.5 * near if unequal else _CONSISTENT_SQRT if root else _CONSISTENT_LINEAR
         consistent = limit + np.minimum(3 * scaling.errors, 0.1)
@@ -165,6 +167,11 @@ def _power(scaling: Scaling, *, whole: bool, norm: bool) -> tuple[Kind, float] |
     boundary = 0.4 if unequal else 0.25
     between = normal_cdf((boundary - abs(power - exponent)) / (error + 0.04))
     return kind, min(sure, _MOST if scaling.exact else between)
+
+
+def _near_root(scaling: Scaling) -> float:
+    """How far from 1/2 a power may be: shards scatter and are unequal, replicas are neither."""
+    return min(_NEAR_SQRT, _NEAREST_SQRT + float(scaling.deviations.max()))
 
 
 def _constant(scaling: Scaling) -> tuple[Kind, float] | None:
@@ -181,7 +188,10 @@ def _constant(scaling: Scaling) -> tuple[Kind, float] | None:
     alike = np.ptp(logs) <= np.maximum(0.03, 3 * errors.max())
     if (np.all(nice) and np.any(nearest > 0)) or (alike and len(logs) > 1):
         return Kind.CONSTANT_FACTOR, min(_significance(scaling), 0.98)
-    if np.all(magnitude[away] > 0.4) and np.all(scaling.deviations[away] <= 0.25 * magnitude[away]):
+    steadiness = scaling.deviations[away] / magnitude[away]
+    if np.all(steadiness <= _STEADY) or (
+        np.all(magnitude[away] > 0.4) and np.all(steadiness <= 0.25)
+    ):
         return Kind.CONSTANT_FACTOR, min(_significance(scaling), 0.85)
     return None
 

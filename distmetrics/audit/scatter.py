@@ -18,6 +18,7 @@ The likelihoods are those of a multivariate t distribution, which bears spikes a
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,8 @@ from distmetrics.audit.aligned import Aligned, Floats
 from distmetrics.audit.statistics import autocorrelation_discount
 
 MIN_STEPS = 12
-RANK_LOCAL_SHARE = 0.3
-"""Growing scatter of at least this part of what one rank's own value would have is rank-local."""
+_RANK_LOCAL_SHARE = 0.3
+_LINEAR_SHARE, _SATURATING_SHARE = 0.06, 0.8
 
 _DEGREES = 5.0
 _WHITE = 0.3
@@ -36,8 +37,11 @@ _FLAT = 1.2  # less scatter than this, relative to that between runs: none that 
 _OVERLAP = 0.4  # second differences of neighbouring steps share values
 _SHARES = 10.0 ** np.linspace(-8, 6, 15)
 _FINER = 10.0 ** np.array([-0.6, -0.3, 0.3, 0.6])
+_FINEST = 10.0 ** np.array([-0.15, -0.075, 0.075, 0.15])
 _MOST = 1000
 _TOO_SMALL = 0.05
+_CLEARLY = 10.0
+_SMOOTH = 1e-3
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,15 @@ class Scatter:
 
     Attributes:
         noise: the probability that it does not grow with the ranks, of the two.
-        share: its size relative to what one rank's own value would have (1); infinite where the
+        share: its size relative to what one rank's own value would have (1); very large where the
             runs share no scatter at all.
+        rank_local: the size and the growth are those of one rank's own value, rather than those
+            of a mean over parts of unequal size.
     """
 
     noise: float
     share: float
+    rank_local: bool
 
 
 def measure(aligned: Aligned) -> Scatter | None:
@@ -59,6 +66,7 @@ def measure(aligned: Aligned) -> Scatter | None:
     if aligned.count < MIN_STEPS or len(set(aligned.sizes)) < 2:
         return None
     rough, temper = _roughness(_comparable(aligned.values))
+    rough = _with_shared_scatter(rough)
     floor = float(np.max(np.abs(rough))) * 1e-12
     if not np.any(np.abs(rough - rough[0]) > floor):
         return None
@@ -77,7 +85,21 @@ def measure(aligned: Aligned) -> Scatter | None:
         # Of two runs only the scatter that they share tells which has more; a little beside much
         # of it does not show.
         probability = min(max(probability, 0.3), 0.7)
-    return Scatter(probability, _share(name, scores[name][1], ranks))
+    share = _share(name, scores[name][1], ranks)
+    return Scatter(probability, share, share >= _least_share(growing))
+
+
+def _least_share(growing: Mapping[str, float]) -> float:
+    """The share from which on scatter is taken for rank-local, by how it grows.
+
+    Scatter ~ W - 1 is that of one rank's own value, or of unequal parts that differ little; parts
+    of any size that are averaged alike have a scatter that saturates.
+    """
+    saturating = growing["saturating"]
+    linear = max(growing["nested"], growing["independent"])
+    if saturating > _CLEARLY * linear:
+        return _SATURATING_SHARE
+    return _LINEAR_SHARE if linear > _CLEARLY * saturating else _RANK_LOCAL_SHARE
 
 
 def _kernels(ranks: Floats) -> dict[str, tuple[float, Floats]]:
@@ -87,7 +109,7 @@ def _kernels(ranks: Floats) -> dict[str, tuple[float, Floats]]:
         "noise": (0.42, np.eye(len(ranks))),
         "noise, larger batch": (0.05, np.diag(ranks[0] / ranks)),
         "noise, exact reference": (0.08, np.diag((ranks > ranks[0]).astype(float))),
-        "nested": (0.15, nested + 1e-6 * np.diag(ranks)),
+        "nested": (0.15, nested + 1e-9 * np.diag(ranks)),
         "independent": (0.12, np.diag(ranks - 1.0)),
         "saturating": (0.08 if ranks[0] == 1 else 0.02, np.diag(1.0 - 1.0 / ranks)),
         "quadratic": (0.05, np.diag(ranks**2 - 1.0)),
@@ -134,6 +156,18 @@ def _roughness(values: Floats) -> tuple[Floats, float]:
     return rough[:, ::stride], temper
 
 
+def _with_shared_scatter(rough: Floats) -> Floats:
+    """The same with a little scatter added to all runs, where the reference has none.
+
+    Differences between the runs stay what they are. Without it the ratio of the two has no limit,
+    and the likelihoods depend on nothing but where the search for it ends.
+    """
+    least = _SMOOTH * float((rough[1:] - rough[0]).std())
+    if rough[0].std() >= least:
+        return rough
+    return rough + least * np.random.default_rng(0).standard_normal(rough.shape[1])
+
+
 def _best(rough: Floats, kernel: Floats) -> tuple[float, float]:
     """The highest log likelihood over b/a, and that b/a.
 
@@ -151,7 +185,7 @@ def _best(rough: Floats, kernel: Floats) -> tuple[float, float]:
     own = change @ kernel @ change.T / scale**2
     seen = np.vstack([rough[:1], scale * apart])
     found = (-np.inf, 1.0)
-    for shares in (_SHARES, _FINER):
+    for shares in (_SHARES, _FINER, _FINEST):
         around = found[1]
         for share in shares * around:
             ridge = 1e-12 * (1 + share) * np.eye(runs)
