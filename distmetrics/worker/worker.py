@@ -330,9 +330,7 @@ class Worker:
                 self._finished = True  # the others have seen the end of the last round
                 return False
             waited = time.monotonic() - began
-            lost = self._lost(missing, waited)
-            if lost is not None:
-                self._tell_lost(error, lost)
+            self._look_for_losses(missing, waited, error)
             if self.failure is not None:
                 self._release(self.failure)
                 if self._streams.closed and waited >= STAYING:
@@ -342,19 +340,25 @@ class Worker:
             self._wake.clear()
         return False
 
-    def _lost(self, missing: Missing | None, waited: float) -> list[int] | None:
-        """The ranks that are lost, of which nobody has been told; None where there is no loss.
+    def _look_for_losses(
+        self, missing: Missing | None, waited: float, error: PeerLostError
+    ) -> None:
+        """Tell of the ranks that are lost, where nobody has been told of them.
 
-        A rank that is only slow is none as long as its process lives and its silence is short.
+        A rank that is only slow is not lost as long as its process lives and its silence is short.
         """
         if missing is None:  # all were found, and could not be connected
-            return [] if self.failure is None and waited > UNNAMED else None
+            if self.failure is None and waited > UNNAMED:
+                self._tell_lost(error, [])
+            return
+        if self.failure is not None and self._streams.closed:
+            return  # others leave while this rank does
         silence = time.monotonic() - self._met
         mute = silence > self._silence and waited > STRAGGLING
-        lost = [*missing.dead, *missing.silent] if mute else [*missing.dead]
-        if self.failure is not None and self._streams.closed:
-            return None  # others leave while this rank does
-        return sorted(lost) if self._peers.newly_lost(lost) else None
+        silent = missing.silent if mute else ()
+        if self._peers.newly_lost((*missing.dead, *silent)):
+            why = error if missing.dead else PeerLostError(f"no answer for {silence:.1f} s")
+            self._tell_lost(why, sorted((*missing.dead, *silent)))
 
     def _tell_lost(self, why: PeerLostError, missing: list[int]) -> None:
         if self._streams.spooling:

@@ -242,7 +242,7 @@ def _flush_often(life: Life, run_dir: Path | None, flushes: int) -> tuple[int, i
     registry.average("loss")
     logger = dm.Logger(registry, run_dir=run_dir)
     step, sizes = 0, []
-    for count in (flushes // 4, flushes):
+    for count in (max(flushes // 4, 4_000), flushes):  # a fork shares what it has not touched yet
         for _ in range(count):
             logger.log({"n": 1, "loss": 0.5}, step=step)
             logger.flush()
