@@ -31,7 +31,7 @@ BACKLOG = 8192
 """Events that wait to be consumed, at most; beyond it the training thread consumes them itself."""
 
 
-CROWDED = 1024
+CROWDED = 512
 """Events and closed windows that this rank's own threads have to take in, beyond which `flush`
 gives them time."""
 PUSHING = 1.0
