@@ -57,6 +57,11 @@ class Aligned:
         return int(self.values.shape[1])
 
     @property
+    def whole(self) -> bool:
+        """Whether all values are whole numbers, however they were written."""
+        return self.integer or bool(np.all(self.values == np.rint(self.values)))
+
+    @property
     def scale(self) -> float:
         """The median over the steps of the largest magnitude among the runs."""
         return float(np.median(np.abs(self.values).max(axis=0))) if self.count else 0.0

@@ -238,7 +238,7 @@ def _of_extreme(aligned: Aligned) -> _Finding | None:
 def _factor(aligned: Aligned, factors: scaling.Scaling | None, context: Context) -> _Finding | None:
     if factors is None:
         return None
-    whole = bool(np.all(aligned.values == np.rint(aligned.values)))
+    whole = aligned.whole
     found = scaling.classify(
         factors,
         whole=whole,
@@ -328,7 +328,7 @@ def _drift(
         return _coarse_drift(aligned, when)
     if flips and (when.returns or when.rare):
         # A count or a ratio of counts: equal until a sample near the boundary flips.
-        if not (context.drifting or (when.equal >= 3 and when.growth > 1.0)):
+        if when.equal < _FEW_AGREED or not (context.drifting or when.growth > 1.0):
             return None
         return _Finding(
             Kind.DRIFT,
@@ -444,7 +444,7 @@ def _verdict(aligned: Aligned, found: _Finding, factors: scaling.Scaling | None)
         difference,
         aligned.count,
         found.confidence,
-        remedy(found.kind, aligned.key, declared, weight, integer=aligned.integer),
+        remedy(found.kind, aligned.key, declared, weight, whole=aligned.whole),
         found.reason,
         factors.factors(aligned.sizes) if factors is not None else {},
         aligned.notes,

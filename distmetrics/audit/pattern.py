@@ -50,7 +50,7 @@ def padding(aligned: Aligned) -> Padding | None:
     all runs' counts are multiples of their W, and some N is compatible with all of them.
     """
     sizes = np.array(aligned.sizes, np.float64)[:, None]
-    if not aligned.integer or len(set(aligned.sizes)) < 2 or not aligned.spread.any():
+    if not aligned.whole or len(set(aligned.sizes)) < 2 or not aligned.spread.any():
         return None
     counts = np.rint(aligned.values)
     if np.any(counts <= 0) or np.any(np.mod(counts, sizes) != 0):
@@ -276,19 +276,20 @@ def _regular(steps: NDArray[Any], apart: Bools) -> bool:
 
 def _is_ratio(values: Floats) -> bool:
     """Whether all values are fractions of one whole number, as of a fixed number of samples."""
-    some = np.abs(values[:, :_SOME].ravel())
-    if some.max() > 1 or some.max() == 0:
+    some = np.unique(np.abs(values[:, :_SOME]))
+    some = some[some > 0]
+    if not len(some) or some[-1] > 1:
         return False
     scaled = some * np.arange(2.0, _LARGEST_WHOLE)[:, None]
-    off = np.abs(scaled - np.rint(scaled)).max(axis=1)
+    off = np.abs(scaled - np.maximum(np.rint(scaled), 1.0)).max(axis=1)
     return bool(off.min() <= _OFF)
 
 
 def _is_lattice(aligned: Aligned) -> bool:
     """Whether values and their differences are multiples of one quantum, far above rounding."""
     spread = aligned.spread[aligned.spread > 0]
-    if aligned.integer or not len(spread):
-        return aligned.integer
+    if aligned.whole or not len(spread):
+        return aligned.whole
     quantum = float(spread.min())
     if quantum < 1e-5 * aligned.scale:
         return False

@@ -9,6 +9,7 @@ from distmetrics.audit.verdict import Kind
 from distmetrics.runs import Declared
 
 _EXTREME = re.compile(r"(^|[^a-z])(max|maximum|min|minimum)([^a-z]|$)")
+_COUNT = re.compile(r"token|sample|example|image|sequence|pairs|items|count|seen|num_|(^|/)n(_|$)")
 _LOSS = re.compile(
     r"loss|nll|perplex|entropy|(^|[^a-z])(acc|accuracy|err|error|mean|avg)([^a-z]|$)"
 )
@@ -28,6 +29,11 @@ def looks_like_mean(key: str) -> bool:
     return _LOSS.search(key.lower()) is not None
 
 
+def looks_like_count(key: str) -> bool:
+    """Whether a key has the name of something that is counted."""
+    return _COUNT.search(key.lower()) is not None and not looks_like_mean(key)
+
+
 def extreme(key: str) -> str | None:
     """The reduction "maximum" or "minimum" for a key named like one, else None."""
     found = _EXTREME.search(key.lower())
@@ -40,7 +46,7 @@ def remedy(
     declared: Declared | None = None,
     weight: str | None = None,
     *,
-    integer: bool = False,
+    whole: bool = False,
 ) -> str:
     """One line of registry code for a verdict.
 
@@ -49,7 +55,7 @@ def remedy(
         key: the key.
         declared: what the run declares of it now.
         weight: the key that holds the sizes of the parts, where one is known.
-        integer: the values are ints.
+        whole: all values are whole numbers.
 
     >>> print(remedy(Kind.SHRINKS_WITH_RANKS, "num_pairs"))
     registry.count("num_pairs")  # a count is being averaged over the ranks: sum it
@@ -57,10 +63,10 @@ def remedy(
     name = quoted(key)
     now = None if declared is None else declared.reduction
     if kind in {Kind.GROWS_WITH_RANKS, Kind.SHRINKS_WITH_RANKS}:
-        return _linear(kind, key, now)
+        return _linear(kind, key, now, whole=whole)
     if kind in {Kind.GROWS_WITH_SQRT, Kind.SHRINKS_WITH_SQRT}:
         return _root(kind, name)
-    if kind in {Kind.WEIGHTING, Kind.RANK_LOCAL} and integer and not extreme(key):
+    if kind in {Kind.WEIGHTING, Kind.RANK_LOCAL} and whole and not extreme(key):
         return (
             f"registry.count({name})  # count each sample once, on the rank that has it: a padded "
             "one adds 0"
@@ -93,7 +99,7 @@ def _method(key: str, now: str | None) -> str:
     return extreme(key) or "average"
 
 
-def _linear(kind: Kind, key: str, now: str | None) -> str:
+def _linear(kind: Kind, key: str, now: str | None, *, whole: bool) -> str:
     name = quoted(key)
     if now == "same":
         return (
@@ -104,6 +110,11 @@ def _linear(kind: Kind, key: str, now: str | None) -> str:
             return (
                 f'registry.{now}({name}, replicated_over=("tensor",))  # every replica adds the '
                 "whole; if it is a mean: registry.average"
+            )
+        if whole and looks_like_count(key):
+            return (
+                f'registry.count({name}, replicated_over=("tensor",))  # each rank counts the '
+                "whole: count each sample on one rank only; if it is a mean: registry.average"
             )
         return f"registry.average({name})  # a mean is being summed over the ranks: average it"
     if now in {"count", "total"}:
