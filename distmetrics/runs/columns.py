@@ -28,10 +28,11 @@ _NAMED = {
 
 @dataclass
 class _Layout:
-    """The rows that have one tuple of keys: those not yet turned over, and the finished arrays."""
+    """Rows of a logger that have one tuple of keys: those not yet turned over, and the arrays."""
 
+    logger: str
     keys: tuple[str, ...]
-    stamps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    stamps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     done_stamps: list[NDArray[np.int64]] = field(default_factory=list)
@@ -52,8 +53,9 @@ class Columns:
     """Gathers rows and gives back one `Series` per key.
 
     Of several rows for one key and step the last added stays. Rows of a later attempt supersede
-    rows of earlier attempts from the later one's first step on; rows marked as late never push out
-    another row.
+    rows of earlier attempts from the later one's first step on; for a child that is the later
+    attempt's first step of the child itself, as its steps may be its own, or of the logger. Rows
+    marked as late never push out another row, and are superseded as the window they came with.
 
     >>> rows = Columns()
     >>> rows.add(0, {"loss": 1.0, "n": 3})
@@ -64,9 +66,9 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self._layouts: dict[tuple[str, tuple[str, ...]], _Layout] = {}
         self._count = 0
-        self._starts: dict[int, int] = {}
+        self._starts: dict[int, dict[str, int]] = {}
         self.lacks_spans = True
         self.lacks_times = True
 
@@ -82,25 +84,28 @@ class Columns:
         first_step: int | None = None,
         late: bool = False,
         time: float | None = None,
+        logger: str = "",
+        window: int | None = None,
     ) -> None:
         """Adds one row; `values` holds numbers or the names of non-finite ones."""
         keys = tuple(values)
-        layout = self._layouts.get(keys)
+        layout = self._layouts.get((logger, keys))
         if layout is None:
-            layout = self._layouts[keys] = _Layout(keys)
+            layout = self._layouts[logger, keys] = _Layout(logger, keys)
         span = 0
         if first_step is not None:
             self.lacks_spans = False
             span = max(step - first_step + 1, 1)
         if not late:
             begin = step if first_step is None else first_step
-            known = self._starts.get(attempt)
-            self._starts[attempt] = begin if known is None or begin < known else known
+            starts = self._starts.setdefault(attempt, {})
+            starts[logger] = min(begin, starts.get(logger, begin))
         # A late row sorts in front of all others, so that keeping the last never keeps it.
         order = self._count if not late else self._count - (1 << 60)
         if time is not None:
             self.lacks_times = False
-        layout.stamps.append((step, order, attempt, span))
+        written = window if late and window is not None else step
+        layout.stamps.append((step, order, attempt, span, written))
         layout.times.append(np.nan if time is None else time)
         layout.rows.append(tuple(values.values()))
         self._count += 1
@@ -120,14 +125,16 @@ class Columns:
             clocks[number] = np.concatenate(layout.done_times)
             for key in layout.keys:
                 parts.setdefault(key, []).append((number, layout.done.pop(key)))
-        limits = self._limits()
+        limits = [self._limits(layout.logger) for layout in self._layouts.values()]
         rows: dict[tuple[int, ...], tuple[NDArray[np.int64] | None, Steps, Steps, Floats]] = {}
         found: dict[str, Series] = {}
         for key in list(parts):
             pieces = parts.pop(key)
             which = tuple(number for number, _ in pieces)
             if which not in rows:
-                kept, steps, spans = _kept_rows([stamps[number] for number in which], limits)
+                kept, steps, spans = _kept_rows(
+                    [stamps[number] for number in which], [limits[number] for number in which]
+                )
                 times = np.concatenate([clocks[number] for number in which])
                 rows[which] = (kept, steps, spans, times if kept is None else times[kept])
             kept, steps, spans, times = rows[which]
@@ -142,29 +149,34 @@ class Columns:
                 found[key] = Series(steps, values, spans, exact, integer, precision, clock)
         return found
 
-    def _limits(self) -> dict[int, int]:
+    def _limits(self, logger: str) -> dict[int, int]:
         """For each attempt that a later one supersedes: the first step that it does not keep."""
         limits: dict[int, int] = {}
         lowest: int | None = None
         for attempt in sorted(self._starts, reverse=True):
             if lowest is not None:
                 limits[attempt] = lowest
-            begin = self._starts[attempt]
-            lowest = begin if lowest is None else min(lowest, begin)
+            starts = self._starts[attempt]
+            begins = [starts[name] for name in {logger, ""} & starts.keys()]
+            lowest = min(begins if lowest is None else [*begins, lowest], default=None)
         return limits
 
 
 def _kept_rows(
-    stamps: list[NDArray[np.int64]], limits: dict[int, int]
+    stamps: list[NDArray[np.int64]], limits: list[dict[int, int]]
 ) -> tuple[NDArray[np.int64] | None, Steps, Steps]:
     """Which rows stay, in order of steps (None: all, as they are), their steps and spans."""
     table = np.concatenate(stamps)
     steps = table[:, 0]
-    if not limits and np.all(np.diff(steps) > 0):
+    if not any(limits) and np.all(np.diff(steps) > 0):
         return None, steps.copy(), table[:, 3].copy()
-    stay = np.ones(len(table), bool)
-    for attempt, limit in limits.items():
-        stay &= ~((table[:, 2] == attempt) & (steps >= limit))
+    stays = []
+    for part, superseded in zip(stamps, limits, strict=True):
+        stay = np.ones(len(part), bool)
+        for attempt, limit in superseded.items():
+            stay &= ~((part[:, 2] == attempt) & (part[:, 4] >= limit))
+        stays.append(stay)
+    stay = np.concatenate(stays)
     rows = np.flatnonzero(stay)
     rows = rows[np.lexsort((table[rows, 1], steps[rows]))]
     last = np.ones(len(rows), bool)

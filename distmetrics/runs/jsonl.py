@@ -24,8 +24,8 @@ def read_run_dir(metrics: Path) -> RunData:
     """The run whose `metrics.jsonl` is given; `run.json` is looked for beside it.
 
     A torn last line, and lines that are no record, are left out with a warning. Rows of a later
-    attempt supersede rows of earlier ones from its first step on. A histogram becomes one series
-    for each bin, ``key[0]``, ``key[below]``.
+    attempt supersede rows of earlier ones from its first step on (see `Columns`). A histogram
+    becomes one series for each bin, ``key[0]``, ``key[below]``.
     """
     warnings: list[str] = []
     facts = read_facts(metrics.parent / RUN, warnings)
@@ -131,6 +131,7 @@ def _add(rows: Columns, row: Mapping[str, Any]) -> bool:
     if not {str, dict, list, type(None), bool}.isdisjoint(map(type, values.values())):
         values = _flat(values)
     first, attempt, time = row.get("first_step"), row.get("attempt"), row.get("time")
+    logger, window = row.get("logger"), row.get("window")
     rows.add(
         step,
         values,
@@ -138,6 +139,8 @@ def _add(rows: Columns, row: Mapping[str, Any]) -> bool:
         first_step=first if isinstance(first, int) else None,
         late=bool(row.get("late")),
         time=float(time) if isinstance(time, int | float) else None,
+        logger=logger if isinstance(logger, str) else "",
+        window=window if isinstance(window, int) else None,
     )
     return True
 

@@ -106,7 +106,8 @@ def read_rows(path: Path) -> list[Record]:
 def keep_last(rows: Iterable[Record]) -> list[Record]:
     """The rows that are not superseded: of each attempt those before the next one's first step.
 
-    A child whose steps are its own, such as epochs, has a first step of its own.
+    A child whose steps are its own, such as epochs, has a first step of its own. A late row belongs
+    to the window that it came with: where that is superseded, its step was logged again too.
     """
     rows = list(rows)
     first: dict[int, dict[str | None, int]] = {}
@@ -122,7 +123,7 @@ def keep_last(rows: Iterable[Record]) -> list[Record]:
         row
         for row in rows
         if all(
-            row.step < limit(steps, row.logger)
+            (row.window if row.late else row.step) < limit(steps, row.logger)
             for attempt, steps in first.items()
             if attempt > row.attempt
         )

@@ -69,6 +69,30 @@ def test_a_resume_supersedes_the_rows_of_children_too(tmp_path: Path) -> None:
     assert values_of(run, "loss") == {5: 1.0, 7: 2.0}
 
 
+def test_a_child_with_steps_of_its_own_supersedes_its_own_kind(tmp_path: Path) -> None:
+    """Its epochs begin again at their own number, which cuts none of the logger's steps."""
+    rows = [{"step": step, "values": {"x": 0}} for step in range(0, 200, 50)]
+    rows += [{"step": n, "logger": "ep", "values": {"ep/x": 0}} for n in range(4)]
+    rows += [{"step": 100, "attempt": 1, "values": {"x": 1}}]
+    rows += [{"step": 2, "logger": "ep", "attempt": 1, "values": {"ep/x": 1}}]
+    run = open_run(write(tmp_path, rows))
+    assert values_of(run, "x") == {0: 0, 50: 0, 100: 1}
+    assert values_of(run, "ep/x") == {0: 0, 1: 0, 2: 1}
+
+
+def test_late_rows_are_superseded_with_the_window_they_came_with(tmp_path: Path) -> None:
+    """Their steps lie before the step of the resume, and are not logged by the later attempt."""
+    rows = [
+        {"step": 2, "window": 5, "late": True, "values": {"y": 1.0}},
+        {"step": 3, "window": 12, "late": True, "values": {"y": 2.0}},
+        {"step": 12, "values": {"x": 0.0}},
+        {"step": 10, "attempt": 1, "values": {"x": 1.0}},
+    ]
+    run = open_run(write(tmp_path, rows))
+    assert values_of(run, "y") == {2: 1.0}
+    assert values_of(run, "x") == {10: 1.0}
+
+
 def test_late_rows_never_replace_a_window(tmp_path: Path) -> None:
     """A late row is a part of a step only: it stays where no other row has the step."""
     rows = [
