@@ -165,12 +165,23 @@ def build(
     if not finite.all():
         alike = (values == values[0]) | (np.isnan(values) & np.isnan(values[0]))
         good = finite.all(axis=0)
-        split = int(np.sum(~good & ~alike.all(axis=0)))
+        parted = ~good & ~alike.all(axis=0)
+        split = int(np.sum(parted))
         dropped = int(np.sum(~good)) - split
+        if split:
+            notes = (*notes, _first_split(sizes, steps, finite, int(np.argmax(parted))))
         steps, values, spread = steps[good], values[:, good], spread[good]
     return Aligned(
         key, sizes, steps, values, spread, integer, single, split, dropped, declared, notes
     )
+
+
+def _first_split(sizes: tuple[int, ...], steps: NDArray[Any], finite: Bools, place: int) -> str:
+    """Where a value is first finite in some runs only, and in which it is not."""
+    worse = ", ".join(
+        str(size) for size, good in zip(sizes, finite[:, place], strict=True) if not good
+    )
+    return f"not finite at world size {worse}, first at step {steps[place]:g}"
 
 
 def common_steps(

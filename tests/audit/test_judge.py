@@ -52,6 +52,101 @@ def test_equal_at_first_and_then_apart_is_drift() -> None:
     assert verdict({1: LOSS, 2: other}).kind is Kind.DRIFT
 
 
+@pytest.mark.parametrize(("length", "short"), [(10, [6]), (30, [11, 23]), (40, [9, 19, 29, 39])])
+def test_short_last_batches_are_no_drift(length: int, short: list[int]) -> None:
+    """A run that is equal again after it was apart has not drifted: its parts were uneven."""
+    right = np.resize(LOSS, length)
+    wrong = right.copy()
+    wrong[short] *= 1.03
+    found = verdict({1: right, 2: wrong}, "loss")
+    assert found.kind is Kind.WEIGHTING
+    assert "registry.average" in found.remedy
+
+
+def test_one_large_difference_at_the_end_is_undecided() -> None:
+    """The last step alone tells a short batch from a drift by the counts only."""
+    wrong = LOSS.copy()
+    wrong[-1] *= 1.03
+    assert verdict({1: LOSS, 2: wrong}).kind is Kind.UNDECIDED
+    counts = np.full(60, 32.0)
+    counts[[19, 39, 59]] = 31.0
+    wrong[[19, 39]] *= 1.02
+    found = verdict({1: LOSS, 2: wrong}, counts={"n": counts})
+    assert (found.kind, 'weight="n"' in found.remedy) == (Kind.WEIGHTING, True)
+
+
+def test_ratios_that_are_equal_by_chance_are_no_drift() -> None:
+    """Accuracies over a few samples often agree at the first step."""
+    rng = np.random.default_rng(5)
+    right = (rng.random((64, 32)) < 0.7).astype(float)
+    right[0] = 1.0
+    found = verdict({size: right[:, ::size].mean(axis=1) for size in (1, 2, 4)}, "acc")
+    assert found.kind is Kind.RANK_LOCAL
+
+
+@pytest.mark.parametrize("factor", [1.5, 2.5, 3.0, 0.25, 1.1])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_factor_that_all_larger_runs_share_is_constant(factor: float, noise: float) -> None:
+    """No power of W gives the same factor at 2 and at 4 ranks, whatever one run alone suggests."""
+    rng = np.random.default_rng(3)
+    runs = {W: LOSS * (factor if W > 1 else 1) for W in (1, 2, 4)}
+    values = {W: run * (1 + noise * rng.standard_normal(60)) for W, run in runs.items()}
+    assert verdict(values, "score").kind is Kind.CONSTANT_FACTOR
+
+
+def test_a_factor_at_the_largest_world_size_only_is_constant() -> None:
+    """A tensor-parallel group of 4 counts four times at 4 ranks and once below."""
+    tokens = RNG.integers(100, 900, 60)
+    found = verdict({1: tokens, 2: tokens, 4: 4 * tokens}, "num_tokens")
+    assert found.kind is Kind.CONSTANT_FACTOR
+    assert 'registry.count("num_tokens", replicated_over=("tensor",))' in found.remedy
+
+
+def test_a_floored_weight_is_known_without_its_count() -> None:
+    """Of 37 tokens in every step two ranks lose half a one each, four ranks a quarter."""
+    found = verdict({W: LOSS * (37 / W) / (37 // W) for W in (1, 2, 4)}, "loss")
+    assert found.kind is Kind.WEIGHTING
+    assert "lost its fraction" in found.reason
+
+
+def test_whole_numbers_written_as_floats_are_counts() -> None:
+    """A table may hold 104.0 for a padded count, and for one of every replica."""
+    seen = {1: [103.0, 57.0, 90.0], 2: [104.0, 58.0, 90.0], 4: [104.0, 60.0, 92.0]}
+    assert verdict(seen, "seen").kind is Kind.WEIGHTING
+    tokens = RNG.integers(100, 900, 60).astype(float)
+    found = verdict({1: tokens, 2: 2 * tokens, 4: 4 * tokens}, "num_tokens")
+    assert found.kind is Kind.GROWS_WITH_RANKS
+    assert found.remedy.startswith('registry.count("num_tokens", replicated_over=')
+
+
+def test_scatter_beside_keys_that_agree_is_no_noise() -> None:
+    """Where the trainings are equal a little scatter in one key comes from its reduction."""
+    rng = np.random.default_rng(4)
+    shared = CURVE * (1 + 0.2 * rng.standard_normal(60))
+    values = {1: shared, 2: shared * (1 + 0.004 * rng.standard_normal(60))}
+    assert verdict(values).kind is Kind.UNDECIDED
+    found = verdict(values, agreed=59.0)
+    assert found.kind is Kind.WEIGHTING
+    assert "others are equal" in found.reason
+
+
+def test_a_reference_without_scatter_is_no_proof_of_a_rank() -> None:
+    """Noise of one size in all larger runs stays noise where the smallest run is smooth."""
+    rng = np.random.default_rng(8)
+    smooth = np.linspace(2.0, 1.0, 300)
+    values = {W: smooth * (1 + 0.01 * rng.standard_normal(300) * (W > 1)) for W in (1, 2, 8)}
+    assert verdict(values).kind is Kind.NOISE
+
+
+def test_scatter_that_grows_as_a_rank_alone_is_rank_local() -> None:
+    """Also where the batches differ much more than the ranks' parts of one."""
+    rng = np.random.default_rng(9)
+    batch = CURVE * (1 + 0.3 * rng.standard_normal(60))
+    parts = batch[:, None] * (1 + 0.25 * rng.standard_normal((60, 8)))
+    values = {W: parts[:, : 8 // W].mean(axis=1) for W in (1, 2, 4, 8)}
+    assert verdict(values, "loss").kind is Kind.RANK_LOCAL
+
+
 def test_padded_counts_are_flagged() -> None:
     """Five samples seen by one rank and six by two are a fault."""
     assert verdict({1: [5], 2: [6]}, "seen").is_fault()
@@ -108,6 +203,7 @@ def test_nonfinite_in_some_runs_is_flagged() -> None:
     assert found.kind is Kind.NONFINITE
     assert found.max_rel_diff == 0.0
     assert "1 step" in found.reason
+    assert found.notes == ("not finite at world size 2, first at step 30",)
 
 
 def test_nonfinite_alike_in_all_runs_is_no_difference() -> None:

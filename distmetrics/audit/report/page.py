@@ -15,6 +15,7 @@ SIGNS = {"fault": "✗", "open": "~", "good": "✓"}
 """A shape for each class of verdict, so that none is told by its colour alone."""
 
 _OPEN_AT_FIRST = 3
+_NONE = "-"
 
 
 def to_html(report: Report) -> str:
@@ -51,8 +52,8 @@ def _key(verdict: Verdict, report: Report, place: int) -> dict[str, Any]:
         "label": verdict.kind.value.replace("_", " "),
         "status": status,
         "sign": SIGNS[status],
-        "exponent": shown_exponent(verdict.exponent),
-        "difference": shown_difference(verdict.max_rel_diff),
+        "exponent": shown_exponent(verdict.exponent) or _NONE,
+        "difference": shown_difference(verdict.max_rel_diff) or _NONE,
         "steps": verdict.steps,
         "confidence": f"{verdict.confidence:.2f}",
         "reason": verdict.reason,
