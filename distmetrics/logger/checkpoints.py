@@ -31,6 +31,8 @@ class Checkpoints:
         self._registry = registry
         self._parts = parts
         self._past = parts.past
+        if "" in self._past and parts.writer is not None:
+            parts.writer.go_on(self._past[""]["latest"] + 1, {})
         self._saved: dict[str, Any] = {}
         self._scopes: dict[str, tuple[Scope, KeyTable]] = {}
 
@@ -49,6 +51,11 @@ class Checkpoints:
         self._saved = dict(state["streams"])
         for scope, table in self._scopes.values():
             self._restore(scope, table, now)
+        root = self._saved.get("")
+        if root is not None and self._parts.writer is not None:
+            begin = root["steps"][0][0] if root["steps"] else root["latest"] + 1
+            marks = {name: saved["watermark"] for name, saved in self._saved.items()}
+            self._parts.writer.go_on(begin, marks)
 
     def _restore(self, scope: Scope, table: KeyTable, now: float) -> None:
         results = self._parts.worker.results

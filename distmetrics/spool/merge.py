@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,29 @@ def keep_last(rows: Iterable[Record]) -> list[Record]:
             for attempt, steps in first.items()
             if attempt > row.attempt
         )
+    ]
+
+
+def carried_over(
+    rows: Iterable[Record], attempt: int, first_step: int, marks: Mapping[str, int]
+) -> list[Record]:
+    """The rows that an attempt has to write again as its own.
+
+    A checkpoint may lie within a window, which the attempt writes whole. From the first step of
+    that window on it supersedes earlier rows, also those of children that were complete then.
+
+    Args:
+        rows: of the run.
+        attempt: that goes on from the checkpoint.
+        first_step: of the window in which the checkpoint lies.
+        marks: for each stream the label below which it was complete.
+    """
+    return [
+        replace(row, attempt=attempt)
+        for row in keep_last(rows)
+        if row.attempt < attempt
+        and (row.window if row.late else row.step) >= first_step
+        and label_of(row.window) + row.repeat < marks.get(row.logger or "", 0)
     ]
 
 

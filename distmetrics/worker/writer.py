@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from distmetrics.record import Record
+from distmetrics.rundir import METRICS
 from distmetrics.sinks import IsolatedSink, JsonlSink, NamedSink, Run, Sink, SinkStats
+from distmetrics.spool.merge import carried_over, read_rows
 
 PATIENCE = 1.0
 """Seconds that the worker gives a sink that lags but moves, so that windows gather before it."""
@@ -56,6 +58,8 @@ class Writer:
                 self._direct[name] = sink
             else:
                 self._isolated[name] = IsolatedSink(sink, report, name=name, capacity=CAPACITY)
+        self._first_step: int | None = None
+        self._complete: Mapping[str, int] = {}
         self._opened = False
         self._opening = threading.Lock()
         self._failed: set[str] = set()
@@ -70,6 +74,16 @@ class Writer:
         """Whether every record is in ``metrics.jsonl``, through to the disk."""
         return not self._unwritten and not self._unsynced
 
+    def go_on(self, first_step: int, complete: Mapping[str, int]) -> None:
+        """Tell, before the first record, where a resumed run goes on.
+
+        Args:
+            first_step: of the logger's first window.
+            complete: for each stream the label below which earlier attempts have written all; empty
+                where they have written all there is.
+        """
+        self._first_step, self._complete = first_step, complete
+
     def open(self, first: Record | None = None) -> None:
         """Open the sinks, once; they open at the first record, or when a handle is asked for."""
         with self._opening:  # the worker writes only to what is open
@@ -80,7 +94,10 @@ class Writer:
     def _open(self, first: Record | None) -> None:
         run = self._run
         if run.attempt and first is not None:
-            run = replace(run, resumed_from=first.first_step)
+            known = first.first_step if self._first_step is None else self._first_step
+            # the steps of a child may be its own
+            begin = known if first.logger else min(known, first.first_step)
+            run = replace(run, resumed_from=begin)
         if self._log is not None:
             self._try(LOG, "opening", self._open_log)
         for name, sink in self._direct.items():
@@ -97,6 +114,7 @@ class Writer:
                 self._write(records)
 
     def _write(self, records: Sequence[Record]) -> None:
+        records = [*self._carried_over(records), *records]
         self.open(records[0] if records else None)
         self._write_log(records)
         if not records:
@@ -110,6 +128,15 @@ class Writer:
                 self._await(isolated)
         self.last_step = max(self.last_step, *(record.step for record in records))
         self._note_states()
+
+    def _carried_over(self, records: Sequence[Record]) -> list[Record]:
+        """What comes before the first record of a run that was resumed within a window."""
+        folder, marks = self._run.directory, self._complete
+        if not (records and marks and self._first_step is not None and folder is not None):
+            return []
+        self._complete = {}
+        rows = read_rows(folder / METRICS)
+        return carried_over(rows, self._run.attempt, self._first_step, marks)
 
     def drain(self, timeout: float) -> None:
         """Give the sinks up to `timeout` seconds to take what they were handed."""
