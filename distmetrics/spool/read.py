@@ -36,12 +36,15 @@ class SpooledStream:
     holes: list[tuple[int, int]] = field(default_factory=list)
     last: int | None = None
 
-    def follow(self, last: int, damaged: bool) -> None:
+    def follow(self, last: int, within: bool) -> None:
         """Take note of the last label before a line.
 
-        Without a damaged line, what is missing was committed and deleted.
+        Args:
+            last: the label.
+            within: whether the line follows on others of its segment, or on damaged ones; else what
+                is missing was committed and deleted, as that happens to whole segments.
         """
-        if damaged and self.last is not None and last > self.last:
+        if within and self.last is not None and last > self.last:
             self.holes.append((self.last, last))
         self.last = last if self.last is None else max(self.last, last)
 
@@ -99,7 +102,7 @@ def _take(rank: SpooledRank, line: Mapping[str, Any]) -> bool:
     kind = line["kind"]
     if kind == "watermarks":
         for name, last in line["last"].items():
-            rank.streams[name].follow(last, rank.damaged)
+            rank.streams[name].follow(last, within=True)
         for name, mark in line["marks"].items():
             rank.watermarks[name] = max(rank.watermarks.get(name, 0), mark)
         return True
@@ -116,7 +119,7 @@ def _take(rank: SpooledRank, line: Mapping[str, Any]) -> bool:
             add_declared(stream.table, name, declaration)
         return True
     windows = decode_windows(line, stream.table)
-    stream.follow(line["after"], rank.damaged)
+    stream.follow(line["after"], within=True)
     stream.windows |= windows
     stream.last = max(windows, default=-1) if stream.last is None else max(stream.last, *windows)
     return bool(kind == "windows")

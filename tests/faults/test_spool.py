@@ -229,13 +229,23 @@ def small_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "BATCH", 3)
 
 
+def _remove(path: Path, number: int) -> dict[str, Any]:
+    """Take a line away; what it said."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    said = from_line(lines.pop(number))
+    assert said is not None
+    path.write_bytes(b"".join(lines))
+    return said
+
+
 @pytest.mark.usefixtures("small_lines")
-def test_windows_of_a_damaged_line_are_not_taken_for_empty(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [_flip, _remove])
+def test_windows_of_a_damaged_line_are_not_taken_for_empty(tmp_path: Path, damage: Any) -> None:
     """What is before it is merged; `partial` writes the rest and names the rank where it lacks."""
     run_dir = tmp_path / "run"
     dead_run(run_dir, 2, STEPS)
     (path,) = spools(run_dir / "spool", 1)
-    gone = _flip(path, _line_with(path, "windows", 2))["labels"]
+    gone = damage(path, _line_with(path, "windows", 2))["labels"]
     labels = [label >> 12 for label in gone]
     merged = merge(run_dir)
     first = [label for label in work.labels(STEPS) if label < labels[0]]
