@@ -16,7 +16,7 @@ import numpy as np
 
 from distmetrics.audit import pattern, scaling, scatter
 from distmetrics.audit.aligned import FLOAT32_STEP, Aligned, Bools, Floats, thinned
-from distmetrics.audit.remedy import extreme, remedy
+from distmetrics.audit.remedy import extreme, looks_like_count, remedy
 from distmetrics.audit.verdict import Kind, Verdict
 
 DEFAULT_RTOL = 1e-6
@@ -427,7 +427,7 @@ def _undecided(aligned: Aligned, factors: scaling.Scaling | None) -> _Finding:
 
 
 def _likely_weight(context: Context) -> str | None:
-    return next(iter(context.counts), None)
+    return next((name for name in context.counts if looks_like_count(name)), None)
 
 
 def _verdict(aligned: Aligned, found: _Finding, factors: scaling.Scaling | None) -> Verdict:

@@ -25,7 +25,10 @@ TAIL_LINES = 25
 """How much of the output of a failed script a report shows."""
 
 _LOOK_EVERY = 2.0
-_TORCHRUN = re.compile(r"elastic[/.]multiprocessing[/.].*(failed|Sending process)|ChildFailedError")
+_TORCHRUN = re.compile(
+    r"elastic[/.]multiprocessing[/.].*(failed|Sending process)|ChildFailedError"
+    r"|elastic[/.]agent[/.].*death signal"
+)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,51 @@ def test_tables_are_compared_with_given_world_sizes(tmp_path: Path) -> None:
     assert "shrinks_with_ranks" in done.output
 
 
+NAN = LOSS.copy()
+NAN[20] = np.nan
+APART = LOSS * (1 + np.linspace(0, 0.1, 40) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "verdict", "code", "strict"),
+    [
+        ("loss", LOSS, "identical", 0, 0),
+        ("loss", LOSS * (1 + 1e-9), "close", 0, 0),
+        ("loss", APART, "drift", 0, 1),
+        ("loss", NAN, "nonfinite", 1, 1),
+        ("loss", None, "missing", 1, 1),
+        ("loss", LOSS[:8] * [1.1, 0.8, 1.3, 1.02, 0.9, 1.05, 0.85, 1.2], "undecided", 1, 1),
+        ("loss", LOSS * 2, "grows_with_ranks", 1, 1),
+        ("step_time", LOSS * 1.3 + np.sin(LOSS), "expected_scaling", 0, 0),
+    ],
+)
+def test_exit_codes_follow_the_verdict(
+    tmp_path: Path, key: str, other: np.ndarray | None, verdict: str, code: int, strict: int
+) -> None:
+    """Each fault fails the audit, drift a strict one only, what is expected none."""
+    columns = {1: LOSS, 2: LOSS if other is None else other}
+    for size, values in columns.items():
+        name = "other" if other is None and size == 2 else key
+        rows = (f"{at},{value!r},1.0\n" for at, value in enumerate(values.tolist()))
+        (tmp_path / f"{size}.csv").write_text(f"step,{name},lr\n" + "".join(rows))
+    paths = [f"{size}={tmp_path / f'{size}.csv'}" for size in columns]
+    done = call("compare", *paths, "--json", tmp_path / "a.json")
+    found = json.loads((tmp_path / "a.json").read_text())["keys"]
+    assert found[key]["verdict"] == verdict, done.output
+    assert done.exit_code == code, done.output
+    assert call("compare", *paths, "--strict").exit_code == strict
+
+
+def test_a_remedy_is_one_line(tmp_path: Path) -> None:
+    """What is to be copied is not broken, however narrow the terminal."""
+    name = f"loss/{'long_' * 25}"
+    paths = [write(tmp_path / f"w{size}", size, size, name) for size in (1, 2, 4)]
+    done = call("compare", *paths)
+    assert any(
+        line.startswith(f'    registry.average("{name}")  #') for line in done.output.splitlines()
+    )
+
+
 def test_explain_takes_a_value_apart(tmp_path: Path) -> None:
     """Who contributed what, and which formula gives what was logged."""
     folder = write(tmp_path / "run", 2, 1.0)

@@ -129,6 +129,16 @@ def test_long_curves_are_thinned_without_losing_differences() -> None:
     assert drawn["steps"][-1] == 9999
 
 
+def test_curves_by_samples_stand_at_the_positions_of_the_axis() -> None:
+    """Runs that share no steps are drawn over what they are compared by."""
+    counts = {1: [32] * 40, 4: [128] * 10}
+    loss = {1: np.repeat(LOSS[:10], 4), 4: LOSS[:10]}
+    report = compare(runs({"n": counts, "loss": loss}), x="n")
+    drawn = curves("loss", report.runs, report.x)
+    assert drawn["steps"] == [128.0 * at for at in range(1, 11)]
+    assert drawn["curves"][0]["values"] == pytest.approx(drawn["curves"][1]["values"])
+
+
 def test_a_report_is_written_by_the_command(tmp_path: Path, report: Report) -> None:
     """What is not finite is a gap in a curve, so that the page stays valid JSON."""
     values = LOSS.copy()

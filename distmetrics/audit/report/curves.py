@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distmetrics.audit import axis
 from distmetrics.runs import RunData, Series
 
 POINTS = 400
@@ -16,17 +17,18 @@ POINTS = 400
 _DIGITS = 7
 
 
-def curves(key: str, runs: Sequence[RunData]) -> dict[str, Any]:
+def curves(key: str, runs: Sequence[RunData], x: str | None = None) -> dict[str, Any]:
     """The common steps of the runs that have the key, and a curve of values for each run.
 
-    Steps are those common to all, thinned out to `POINTS`: of each stretch of steps the one where
-    the runs differ most is kept, so that no difference is thinned away.
+    Steps, or positions on the axis `x`, are those common to all, thinned out to `POINTS`: of each
+    stretch of steps the one where the runs differ most is kept, so that no difference is thinned
+    away.
     """
     having = [run for run in runs if key in run.series]
     if not having:
         return {"steps": [], "curves": []}
     series = [run.series[key] for run in having]
-    steps, values = _common(series)
+    steps, values = _common(series) if x is None else _on_axis(key, having, series, x)
     rows = _thinned(values)
     found = [
         {"world_size": run.world_size, "values": _plain(one[rows])}
@@ -41,6 +43,16 @@ def _common(series: Sequence[Series]) -> tuple[NDArray[Any], list[NDArray[Any]]]
         if one.steps is not steps:
             steps = np.intersect1d(steps, one.steps, assume_unique=True)
     return steps, [one.values[np.searchsorted(one.steps, steps)] for one in series]
+
+
+def _on_axis(
+    key: str, runs: Sequence[RunData], series: Sequence[Series], x: str
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    places = [axis.positions(run, x) for run in runs]
+    sizes = [run.world_size or 0 for run in runs]
+    declared = next((one for run in runs if (one := run.declarations[key]) is not None), None)
+    found = axis.align_on(key, series, places, sizes, declared)
+    return found.steps, list(found.values)
 
 
 def _thinned(values: Sequence[NDArray[Any]]) -> NDArray[np.intp]:

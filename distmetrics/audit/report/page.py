@@ -27,7 +27,7 @@ def to_html(report: Report) -> str:
         MissingPackage: plotly or jinja2 is not installed.
     """
     keys = [_key(verdict, report, place) for place, verdict in enumerate(report.verdicts.values())]
-    data = {one["id"]: curves(one["key"], report.runs) for one in keys}
+    data = {one["id"]: curves(one["key"], report.runs, report.x) for one in keys}
     return pages.render(
         __package__,
         "page.html",

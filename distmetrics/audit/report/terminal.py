@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from distmetrics.audit.compare import Report
 from distmetrics.audit.report.numbers import shown_difference, shown_exponent
 from distmetrics.audit.verdict import Kind, Verdict
+from distmetrics.runs.series import plural
 
 _QUIET = frozenset({Kind.IDENTICAL, Kind.CLOSE, Kind.EXPECTED_SCALING})
 _MOST_QUIET = 12
@@ -74,7 +74,7 @@ def _print_remedies(report: Report, console: Console) -> None:
     for one in report.faults:
         console.print()
         console.print(Text.assemble((one.key, "bold"), f": {one.kind.value}. {one.reason}."))
-        console.print(Padding(Text(one.remedy), (0, 0, 0, 4)))
+        console.print(Text(f"    {one.remedy}"), soft_wrap=True)  # one line, to be copied
     if report.faults:
         console.print()
 
@@ -87,5 +87,5 @@ def _result(report: Report) -> Text:
     if count:
         parts.append(f"{count} of {total} keys depend on the number of processes.")
     if report.failures:
-        parts.append(f"{len(report.failures)} world sizes could not be run.")
+        parts.append(f"{plural(len(report.failures), 'world size')} could not be run.")
     return Text(" ".join(parts), style="bold red")
