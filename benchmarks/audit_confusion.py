@@ -19,7 +19,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from distmetrics.audit.aligned import align
-from distmetrics.audit.judge import Context, judge
+from distmetrics.audit.finding import Context
+from distmetrics.audit.judge import judge
 from distmetrics.audit.verdict import Kind, Verdict
 from distmetrics.runs import Series
 from tests.audit import planted

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from distmetrics.audit.judge import DEFAULT_RTOL
+from distmetrics.audit.finding import DEFAULT_RTOL
 from distmetrics.errors import DistmetricsError
 
 _WIDTH = 120

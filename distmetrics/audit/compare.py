@@ -12,7 +12,8 @@ import numpy as np
 from distmetrics.audit import axis
 from distmetrics.audit.aligned import Aligned, Floats, align
 from distmetrics.audit.batch import GlobalBatch, find_global_batch
-from distmetrics.audit.judge import DEFAULT_RTOL, Context, judge
+from distmetrics.audit.finding import DEFAULT_RTOL, Context
+from distmetrics.audit.judge import judge
 from distmetrics.audit.pattern import ROUNDING
 from distmetrics.audit.remedy import remedy
 from distmetrics.audit.verdict import Kind, Verdict, worst_first

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from distmetrics.audit.aligned import align
-from distmetrics.audit.judge import Context, judge
+from distmetrics.audit.finding import Context
+from distmetrics.audit.judge import judge
 from distmetrics.audit.remedy import remedy
 from distmetrics.audit.verdict import Kind, Verdict, worst_first
 from distmetrics.runs import Series

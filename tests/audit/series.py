@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from distmetrics.audit.aligned import align
-from distmetrics.audit.judge import Context, judge
+from distmetrics.audit.finding import Context
+from distmetrics.audit.judge import judge
 from distmetrics.audit.verdict import Verdict
 from distmetrics.runs import Declarations, Declared, RunData, Series
 from distmetrics.runs.columns import column_array, joined
