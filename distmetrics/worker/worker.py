@@ -43,8 +43,6 @@ NAMING = 0.25
 """Seconds in which the ranks that are left notice that one is gone, before it is looked for."""
 STRAGGLING = 1.0
 """Seconds by which ranks may notice later than others that one has been silent for too long."""
-UNNAMED = 3.0
-"""Seconds after which a loss is told even if it cannot be said whose it is."""
 STAYING = 2.0
 """Seconds for which a closed rank waits for lost ones that may come back."""
 SETTLING = 1.0
@@ -347,14 +345,14 @@ class Worker:
 
         A rank that is only slow is not lost as long as its process lives and its silence is short.
         """
+        silence = time.monotonic() - self._met
+        mute = silence > self._silence and waited > STRAGGLING
         if missing is None:  # all were found, and could not be connected
-            if self.failure is None and waited > UNNAMED:
+            if self.failure is None and mute:
                 self._tell_lost(error, [])
             return
         if self.failure is not None and self._streams.closed:
             return  # others leave while this rank does
-        silence = time.monotonic() - self._met
-        mute = silence > self._silence and waited > STRAGGLING
         silent = missing.silent if mute else ()
         if self._peers.newly_lost((*missing.dead, *silent)):
             why = error if missing.dead else PeerLostError(f"no answer for {silence:.1f} s")
