@@ -10,6 +10,7 @@ ranks' training of it. With --soak there are 50 runs that are killed as a whole.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import random
 import statistics
@@ -101,13 +102,14 @@ def killed_runs(
 def main(soak: bool, runs: int | None, ranks: int, seed: int | None) -> None:
     """Run the faults; exit code 1 where anything was lost."""
     torch.set_num_threads(1)
+    logging.getLogger("distmetrics").setLevel(logging.WARNING)  # no line for each start
     seed = int(time.time()) if seed is None else seed
     draw = random.Random(seed)  # noqa: S311 - chooses moments, not secrets
     runs = runs or (50 if soak else 5)
     rounds = 3 if soak else 1
     print(f"seed {seed}, {ranks} ranks, {os.cpu_count()} cores")
     print(f"{'fault':<44}{'faults':>7}{'windows':>9}{'lost':>6}   known after s (median / most)")
-    began, lost = time.monotonic(), 0
+    began, faults, windows, lost = time.monotonic(), 0, 0, 0
     with tempfile.TemporaryDirectory(prefix="distmetrics-") as root:
         folders = (Path(root) / str(number) for number in itertools.count())
         for tally in itertools.chain(
@@ -116,8 +118,11 @@ def main(soak: bool, runs: int | None, ranks: int, seed: int | None) -> None:
             killed_runs(folders, ranks, runs, draw),
         ):
             print(tally.line(), flush=True)
+            faults += tally.faults
+            windows += tally.windows
             lost += tally.lost
-    print(f"windows lost = {lost}, in {time.monotonic() - began:.0f} s")
+    seconds = time.monotonic() - began
+    print(f"{faults} faults, {windows} windows on disk, windows lost = {lost}, in {seconds:.0f} s")
     sys.exit(1 if lost else 0)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import distmetrics as dm
+from distmetrics.comm.communicator import Gloo
 from distmetrics.errors import PeerLostError
 from tests.faults import work
 from tests.faults.points import at
@@ -96,3 +99,49 @@ def test_threads_that_act_as_ranks_meet_again(tmp_path: Path) -> None:
     assert calls[0] > 12
     assert states[0] == states[1] == states[2]
     work.check_rows(work.rows_of(run_dir), work.labels(STEPS), 3)
+
+
+BREAKS = 0.02
+"""The chance that a collective fails on a rank before it, and again after it."""
+
+
+def _broken_often(life: Life, run_dir: Path, seed: int) -> dict[str, Any]:
+    """Train, with calls that wait, over connections that break again and again; what they gave."""
+    draw, run, active = random.Random(seed * 10 + life.rank), Gloo._run, [False]
+
+    def fragile(self: Gloo, start: Any) -> None:
+        for act in (lambda: None, lambda: run(self, start)):
+            if active[0] and draw.random() < BREAKS:
+                life.say("reached")
+                raise PeerLostError("a planted fault")
+            act()
+
+    mock.patch.object(Gloo, "_run", fragile).start()
+    logger = logger_of(run_dir)
+    active[0] = True
+    found: dict[str, Any] = {}
+    for step in range(STEPS):
+        time.sleep(0.005)
+        logger.log(work.outputs(life.rank, step), step=step)
+        if step % 20 == 9:
+            found[f"reduce {step}"] = logger.reduce({"seen": step})
+        if step % 20 == 19:
+            found[f"flush {step}"] = logger.flush(wait=True)
+    active[0] = False
+    logger.close()
+    return found
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(4))
+def test_connections_that_break_again_and_again_cost_nothing(tmp_path: Path, seed: int) -> None:
+    """Nobody is told of a loss, no call errs, and every record is there once."""
+    with ranks(3, _broken_often, tmp_path / "run", seed) as started:
+        results = [rank.result() for rank in started]
+        said = [said.what for rank in started for said in rank.heard]
+    assert "reached" in said
+    assert "warned" not in said
+    assert results[0] == results[1] == results[2]
+    for step in range(9, STEPS, 20):
+        assert results[0][f"reduce {step}"] == {"seen": 3 * step}
+    work.check_rows(work.rows_of(tmp_path / "run"), work.labels(STEPS), 3)
