@@ -29,6 +29,7 @@ def test_rows_with_a_smaller_step_are_kept(tmp_path: Path) -> None:
         with dm.Logger(run_dir=run_dir, sinks=[sink]) as logger:
             for step in (5, 3, 6):
                 logger.log({"x": float(step)}, step=step)
+                logger.flush()
     assert logger.stats()["dropped"] == 0
     assert [(row.step, row.values["x"]) for row in read_rows(run_dir / METRICS)] == [
         (5, 5.0),
