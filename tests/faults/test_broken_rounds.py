@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,45 @@ def test_threads_that_act_as_ranks_meet_again(tmp_path: Path) -> None:
         states = run_ranks_in_process(train, 3)
     assert calls[0] > 12
     assert states[0] == states[1] == states[2]
+    work.check_rows(work.rows_of(run_dir), work.labels(STEPS), 3)
+
+
+def test_a_rank_that_is_slow_to_notice_is_not_lost(tmp_path: Path) -> None:
+    """However often the others look for it: it lives, and takes part once it has noticed."""
+    from distmetrics.comm.inprocess import InProcess
+    from distmetrics.testing import run_ranks_in_process
+
+    run_dir = tmp_path / "run"
+    reduce, regroup = InProcess.all_reduce, InProcess.regroup
+    calls, looks, enough = [0], {0: 0, 1: 0}, threading.Event()
+
+    def fails_once(self: InProcess, array: Any, op: Any) -> Any:
+        calls[0] += self.rank == 1
+        if self.rank == 1 and calls[0] == 12:
+            raise PeerLostError("a planted fault")
+        return reduce(self, array, op)
+
+    def late(self: InProcess, *args: Any) -> Any:
+        if self.rank == 2:
+            assert enough.wait(30)
+        missing = regroup(self, *args)
+        if missing is not None:
+            looks[self.rank] += 1
+            if min(looks.values()) >= 3:
+                enough.set()
+        return missing
+
+    def train() -> None:
+        with logger_of(run_dir) as logger:  # a loss would be an error
+            for step in range(STEPS):
+                time.sleep(0.01)
+                logger.log(work.outputs(dm.get_rank(), step), step=step)
+            assert enough.wait(30)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InProcess, "all_reduce", fails_once)
+        patch.setattr(InProcess, "regroup", late)
+        run_ranks_in_process(train, 3)
     work.check_rows(work.rows_of(run_dir), work.labels(STEPS), 3)
 
 
