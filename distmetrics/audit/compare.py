@@ -25,7 +25,7 @@ _SAMPLES = re.compile(r"sample|example|seen|image|sequence|batch|(^|/)n$")
 _COUNTED = re.compile(r"token|num_|count|size|total|(^|/)n(_|$)|mask|weight")
 _OF_TRAINING = re.compile(r"loss|nll|perplex|entropy|norm")
 _MOST_COUNTS = 24
-_AGAIN = frozenset({Kind.WEIGHTING, Kind.UNDECIDED, Kind.RANK_LOCAL})
+_SOME = 1000
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ def compare(
     if drifting or agreed is not None:
         context = Context(rtol=rtol, drifting=drifting, agreed=agreed)
         verdicts = [
-            _verdict(table, one.key, context) if one.kind in _AGAIN else one for one in verdicts
+            _verdict(table, one.key, context) if _may_change(table, one, context) else one
+            for one in verdicts
         ]
     batch = find_global_batch(verdicts, runs)
     if batch is not None:
@@ -263,6 +264,17 @@ def _likely_size(name: str) -> tuple[bool, bool]:
 def _shows_drift(verdict: Verdict) -> bool:
     """Whether a key shows that the trainings themselves differ by rounding."""
     return verdict.kind is Kind.DRIFT or (verdict.kind is Kind.CLOSE and bool(verdict.max_rel_diff))
+
+
+def _may_change(table: _Table, verdict: Verdict, context: Context) -> bool:
+    """Whether a verdict may be another one in the light of the other keys.
+
+    That trainings drift matters for counts and ratios of counts, which repeat their values.
+    """
+    if verdict.kind not in {Kind.WEIGHTING, Kind.RANK_LOCAL} or not context.drifting:
+        return verdict.kind is Kind.UNDECIDED
+    values = table.runs[0].series[verdict.key].values[:_SOME]
+    return len(np.unique(values)) < 0.9 * len(values) or bool(np.max(np.abs(values)) <= 1)
 
 
 def _agreed(table: _Table, verdicts: Sequence[Verdict]) -> float | None:

@@ -17,9 +17,9 @@ The likelihoods are those of a multivariate t distribution, which bears spikes a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
@@ -144,7 +144,7 @@ def _roughness(values: Floats) -> tuple[Floats, float]:
     """
     steps = values.shape[1]
     degree = int(min(5, steps // 8))
-    basis = np.linalg.qr(legvander(np.linspace(-1.0, 1.0, steps), degree))[0]
+    basis = _polynomials(steps, degree)
     rough: Floats = values - (values @ basis) @ basis.T
     apart = rough[1:] - rough[0]
     rows = [*apart, *rough] if rough.std() > _FLAT * apart.std() else [*apart]
@@ -154,6 +154,12 @@ def _roughness(values: Floats) -> tuple[Floats, float]:
         temper = _OVERLAP
     stride = max(1, -(-rough.shape[1] // _MOST))
     return rough[:, ::stride], temper
+
+
+@lru_cache(maxsize=8)
+def _polynomials(steps: int, degree: int) -> Floats:
+    """Shape (steps, degree + 1): orthonormal polynomials."""
+    return np.linalg.qr(legvander(np.linspace(-1.0, 1.0, steps), degree))[0]
 
 
 def _with_shared_scatter(rough: Floats) -> Floats:
@@ -184,32 +190,41 @@ def _best(rough: Floats, kernel: Floats) -> tuple[float, float]:
     shared[0, 0] = 1.0
     own = change @ kernel @ change.T / scale**2
     seen = np.vstack([rough[:1], scale * apart])
-    found = (-np.inf, 1.0)
-    for shares in (_SHARES, _FINER, _FINEST):
-        around = found[1]
-        for share in shares * around:
-            ridge = 1e-12 * (1 + share) * np.eye(runs)
-            likelihood = _likelihood(seen, shared + share * own + ridge)
-            if likelihood > found[0]:
-                found = (likelihood, float(share))
-    return found[0], found[1] / scale**2
+    best, share = -np.inf, 1.0
+    for factors in (_SHARES, _FINER, _FINEST):
+        shares = (share * factors)[:, None, None]
+        ridges = 1e-12 * (1 + shares) * np.eye(runs)
+        likelihoods = _likelihoods(seen, shared + shares * own + ridges)
+        place = int(np.argmax(likelihoods))
+        if likelihoods[place] > best:
+            best, share = float(likelihoods[place]), float(shares[place, 0, 0])
+    return best, share / scale**2
 
 
-def _likelihood(rough: Floats, shape: Floats) -> float:
-    """The log likelihood of a multivariate t of this shape, at its best scale (found by EM)."""
-    runs, count = len(rough), len(rough[0])
-    try:
-        factor = np.linalg.cholesky(shape)
-    except np.linalg.LinAlgError:
-        return -np.inf
-    white = np.linalg.solve(factor, rough)
-    distance = np.einsum("ij,ij->j", white, white)
-    scale = float(np.mean(distance)) / runs
-    if scale <= 0:
-        return -np.inf
+def _likelihoods(rough: Floats, shapes: Floats) -> Floats:
+    """Shape (S,): the log likelihood of a multivariate t of each shape, at its best scale.
+
+    Scales are found by expectation maximisation; a shape that is not positive definite gets -inf.
+
+    Args:
+        rough: shape (R, n).
+        shapes: shape (S, R, R).
+    """
+    runs, count = rough.shape
+    found = np.full(len(shapes), -np.inf)
+    good = np.linalg.eigvalsh(shapes).min(axis=1) > 0
+    if not good.any():
+        return found
+    factors = np.linalg.cholesky(shapes[good])
+    white = np.linalg.solve(factors, np.broadcast_to(rough, (len(factors), runs, count)))
+    distance = np.einsum("sij,sij->sj", white, white)
+    scale = np.maximum(distance.mean(axis=1) / runs, 1e-300)
     for _ in range(8):
-        weight = (_DEGREES + runs) / (_DEGREES + distance / scale)
-        scale = max(float(np.mean(weight * distance)) / runs, 1e-300)
-    half_log_det = float(np.sum(np.log(np.diag(factor))))
-    tails = float(np.sum(np.log1p(distance / (_DEGREES * scale))))
-    return -count * (half_log_det + 0.5 * runs * math.log(scale)) - 0.5 * (_DEGREES + runs) * tails
+        weight = (_DEGREES + runs) / (_DEGREES + distance / scale[:, None])
+        scale = np.maximum((weight * distance).mean(axis=1) / runs, 1e-300)
+    half_log_det = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+    tails = np.log1p(distance / (_DEGREES * scale[:, None])).sum(axis=1)
+    found[good] = -count * (half_log_det + 0.5 * runs * np.log(scale)) - (
+        0.5 * (_DEGREES + runs) * tails
+    )
+    return found
