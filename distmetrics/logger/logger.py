@@ -233,7 +233,9 @@ class Logger(Scope):
         """Counters of this rank's logger.
 
         ``rounds``: meetings of the workers; ``queued``: closed windows of this rank that wait to
-        be reduced; ``written_step``: the highest step that was written (rank 0, else -1);
+        be reduced; ``spooled_step``: the step through which all that was logged here is on disk,
+        whatever happens now (-1: none, or no spool); ``written_step``: the highest step that was
+        written (rank 0, else -1);
         ``written, dropped, sink_errors``: summed over the sinks; ``sinks``: the same for each, with
         its queue; ``bad_values``: values left out with ``errors="warn"``; ``waited_s``: seconds
         that calls of the training thread have waited for other ranks.
