@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from distmetrics.errors import InvalidType
+from distmetrics.errors import InvalidType, in_words
 from distmetrics.record import Value
 from distmetrics.registry import Metric, Registry
 from distmetrics.registry.keys import nearest, shown
@@ -86,17 +86,17 @@ class Derivations:
         except _Lacking as lacking:
             self._lacking.setdefault(metric.pattern, lacking.key)
             return None
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        except BaseException as error:  # noqa: BLE001 - a user's function may raise SystemExit too
             self._say(metric.pattern, name, error)
             return None
         self._computed.add(metric.pattern)
         return value
 
-    def _say(self, pattern: str, name: str, error: Exception) -> None:
+    def _say(self, pattern: str, name: str, error: BaseException) -> None:
         if pattern not in self._reported:
             self._reported.add(pattern)
             self._report(
-                f"derived key {name!r} could not be computed: {type(error).__name__}: {error}; "
+                f"derived key {name!r} could not be computed: {in_words(error)}; "
                 "records lack it where that happens, and the other keys go on"
             )
 

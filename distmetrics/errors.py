@@ -22,6 +22,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def in_words(error: BaseException) -> str:
+    """The type of an error and its message, if it has one that can be told.
+
+    >>> in_words(KeyError("loss")), in_words(TimeoutError())
+    ("KeyError: 'loss'", 'TimeoutError')
+    """
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - it was raised by code of anybody's
+        return f"{name}, whose message cannot be shown"
+    return f"{name}: {text}" if text else name
+
+
 class DistmetricsError(Exception):
     """Base of all errors of this package."""
 

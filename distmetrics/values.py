@@ -24,6 +24,8 @@ Flat = NDArray[Any] | torch.Tensor
 MAX_ELEMENTS = 2**24
 MAX_BITS = 4096
 """Of an integer; its sums are then far shorter than what Python, and JSON, write as digits."""
+_EXACT = 1 << 53
+"""Float64 holds every integer up to this."""
 ACCEPTED = (
     "a number, a bool, a tensor or array of any shape with a real dtype, or a list of numbers"
 )
@@ -229,12 +231,26 @@ def to_flat(key: str, value: Any, role: str = "value") -> tuple[Flat, tuple[int,
 
 
 def _listed(key: str, value: list[Any] | tuple[Any, ...], role: str) -> NDArray[Any]:
-    """The numbers of a list; integers stay exact, however large."""
+    """The numbers of a list; integers stay exact, however large.
+
+    Raises:
+        InvalidType: it holds something else.
+        InvalidValue: it mixes floats with integers that no float64 holds.
+    """
     if not all(isinstance(part, bool | int | float | np.number | np.bool_) for part in value):
         raise _wrong(key, role, f"a {type(value).__name__} that holds more than numbers")
     array = np.asarray(value, None if value else np.float64)
-    if array.dtype.kind == "f" and all(isinstance(part, int | np.integer) for part in value):
-        return np.array([int(part) for part in value], object)  # a wide integer among them
+    if array.dtype.kind in "biu":
+        return array
+    integers = [int(part) for part in value if isinstance(part, int | np.integer | np.bool_)]
+    if integers and len(integers) == len(value):
+        return np.array(integers, object)  # a wide integer among them
+    wide = next((integer for integer in integers if not -_EXACT <= integer <= _EXACT), None)
+    if wide is not None:
+        raise InvalidValue(
+            f"key {key!r}: the {role} is a list of floats with an integer beyond 2**53 among them, "
+            f"{shown(wide)}, which float64 may not hold; log the integers in a call of their own"
+        )
     return array
 
 

@@ -126,6 +126,9 @@ def test_tensors_of_any_integer_dtype_keep_their_values(dtype: torch.dtype) -> N
         ([2**63, -1], [2**63, -1]),
         ([np.int64(3), 2**63 + 5], [3, 2**63 + 5]),
         ([2**80], [2**80]),
+        ([True, 2**80], [1, 2**80]),
+        ([np.int64(1), np.bool_(True), 2**80], [1, 1, 2**80]),
+        ([2**53, 0.5], [2.0**53, 0.5]),
         ([np.float32(0.5), 1], [0.5, 1.0]),
     ],
     ids=repr,
@@ -245,6 +248,13 @@ def test_wider_integers_than_files_can_hold_are_an_error(value: Any) -> None:
     """4096 bits are accepted; more digits than a JSON reader takes would break the file."""
     assert to_flat("k", (1 << 4096) - 1)[0].tolist() == [(1 << 4096) - 1]
     with pytest.raises(InvalidValue, match=r"key 'k': the value is an integer of .* bits; at most"):
+        to_flat("k", value)
+
+
+@pytest.mark.parametrize("value", [[2**53 + 1, 0.5], [0.5, -(2**64)], (np.float32(1), 2**2000)])
+def test_floats_beside_integers_that_no_float_holds_are_an_error(value: Any) -> None:
+    """Such a list would be rounded before it is summed, and so depend on how it is split."""
+    with pytest.raises(InvalidValue, match=r"key 'k': the value is a list of floats.*2\*\*53"):
         to_flat("k", value)
 
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
+from distmetrics.errors import in_words
 from distmetrics.record import Record
 from distmetrics.sinks.contract import Run, Sink
 
@@ -31,6 +32,14 @@ class SinkStats(TypedDict):
     written: int
     dropped: int
     errors: int
+
+
+def failure(name: str, doing: str, error: BaseException) -> str:
+    """What to tell of a sink's first error."""
+    return (
+        f"sink {name!r} failed in {doing}: {in_words(error)}; the training and the other sinks go "
+        "on, further errors are counted in Logger.stats()"
+    )
 
 
 class IsolatedSink:
@@ -215,8 +224,7 @@ class IsolatedSink:
                 self._errors += 1
             self._say(
                 "error",
-                f"sink {self.name!r} failed in {doing}: {type(error).__name__}: {error}. The "
-                "training and the other sinks go on; further errors are counted in Logger.stats()",
+                failure(self.name, doing, error),
             )
             return False
         return True

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from distmetrics.errors import DeclarationConflict, DistmetricsError, InvalidValue
+from distmetrics.errors import DeclarationConflict, DistmetricsError, InvalidType, InvalidValue
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric, Registry
+from distmetrics.snapshot.names import Names
 from distmetrics.snapshot.plan import check_weights
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.values import Flat, Refuse, Tagged, is_scalar, to_flat
@@ -62,21 +63,28 @@ class Entries:
 
         Raises:
             InvalidType, InvalidValue: a value is not accepted.
-            DeclarationConflict: a value's tag and its declaration differ.
+            DeclarationConflict: a value's tag and its declaration differ, or two keys give the same
+                name.
             UnknownKey: a strict registry does not know a key.
         """
-        entries, clean = self._logged(flat, weight)
+        entering = Names()
+        entries, clean = self._logged(flat, weight, entering)
         if not entries:
             return [], clean
-        made, whole = self._made(flat, {entry.name: entry.reduction for entry in entries})
+        given = {entry.name: entry.reduction for entry in entries}
+        made, whole = self._made(flat, given, entering)
         return entries + made, clean and whole
 
-    def _logged(self, flat: dict[str, Any], weight: Any) -> tuple[list[Entry], bool]:
+    def _logged(
+        self, flat: dict[str, Any], weight: Any, entering: Names
+    ) -> tuple[list[Entry], bool]:
         """The contributions of each key, and whether none had to be left out."""
         entries, clean = [], True
         for name, value in flat.items():
             try:
                 entry = self._entry(name, value, flat, weight)
+                if entry is not None:
+                    self._table.check(name, entry.reduction, entering)
             except DistmetricsError as error:
                 if self._refuse is None:
                     raise
@@ -109,7 +117,6 @@ class Entries:
         weights = None
         if given is not None:
             weights = _checked_weight(self._prefix + name, given, shape, reduction)
-        self._table.check(name, reduction)
         return Entry(name, metric, reduction, values, weights)
 
     def _reduction(self, name: str, value: Any, metric: Metric) -> Reduction | None:
@@ -169,6 +176,11 @@ class Entries:
         """The weight (or denominator) of a value as it was given; None: each element weighs 1."""
         if reduction.pairs:
             assert tag is not None
+            if tag.weight is None:
+                raise InvalidType(
+                    f"key {self._shown(name)}: the denominator of its {type(tag).__name__} is "
+                    "None; pass both numbers, or leave the key out of the call"
+                )
             return tag.weight
         if not reduction.weighted:
             return None
@@ -186,7 +198,7 @@ class Entries:
         return weight
 
     def _made(
-        self, flat: dict[str, Any], given: Mapping[str, Reduction]
+        self, flat: dict[str, Any], given: Mapping[str, Reduction], entering: Names
     ) -> tuple[list[Entry], bool]:
         """The keys that are made from those of a call, and whether none had to be left out."""
         found: dict[str, Entry] = {}
@@ -196,7 +208,9 @@ class Entries:
                 if name in found:
                     continue
                 try:
-                    found[name] = self._made_entry(name, metric, flat, given)
+                    entry = self._made_entry(name, metric, flat, given)
+                    self._table.check(name, entry.reduction, entering)
+                    found[name] = entry
                 except DistmetricsError as error:
                     if self._refuse is None:
                         raise
@@ -209,7 +223,6 @@ class Entries:
     ) -> Entry:
         reduction = metric.reduction
         assert reduction is not None
-        self._table.check(name, reduction)
         for needed in reduction.refers:
             if needed != reduction.takes:
                 self._check_sum(name, reduction, needed, given)

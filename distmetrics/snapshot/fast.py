@@ -39,9 +39,11 @@ class _Stack:
             return None
         try:
             stacked = torch.stack(picked)
-        except RuntimeError:  # shapes or devices differ
+        except (RuntimeError, TypeError):  # shapes, devices or layouts differ
             return None
         if stacked.device != self.device or stacked.numel() != len(picked):
+            return None
+        if stacked.layout is not torch.strided:
             return None
         if stacked.requires_grad:  # cheaper than no_grad around each call
             stacked = stacked.detach()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from distmetrics.errors import DeclarationConflict
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric
+from distmetrics.snapshot.names import Giver, Names
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,16 @@ class KeyTable:
     """An append-only table of keys: what was appended never moves.
 
     The training thread appends and the worker reads what it finds, without a lock.
+
+    Args:
+        prefix: what the keys begin with in records.
+        names: those that are given in the same records as these keys, by the keys of other tables
+            too; None: names need not be distinct.
     """
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", names: Names | None = None) -> None:
         self.prefix = prefix
+        self._names = names
         self.keys: list[Key] = []
         self._by_name: dict[str, Key] = {}
         self.rows = 0
@@ -85,10 +92,27 @@ class KeyTable:
         """The key of this name, None if it is not in the table."""
         return self._by_name.get(name)
 
-    def check(self, name: str, reduction: Reduction) -> None:
-        """Raise `DeclarationConflict` where the table has the key with another reduction."""
+    def check(self, name: str, reduction: Reduction, entering: Names | None = None) -> None:
+        """Raise where a key cannot enter the table, or be what it is in there.
+
+        Args:
+            name: the key.
+            reduction: as which it comes.
+            entering: the names of new keys that are about to enter; a new key's are added.
+
+        Raises:
+            DeclarationConflict: the table has the key with another reduction, or a value of
+                another key comes back under a name that this one gives.
+        """
         known = self._by_name.get(name)
-        if known is not None and known.reduction != reduction:
+        if known is None:
+            if self._names is not None:
+                giver = Giver(self.prefix, name, reduction)
+                self._names.check(giver)
+                if entering is not None:
+                    entering.check(giver)
+                    entering.add(giver)
+        elif known.reduction != reduction:
             raise DeclarationConflict(
                 f"key {self.prefix + name!r} was declared as {known.reduction} and now comes as "
                 f"{reduction}; a key has one declaration: rename one of them"
@@ -98,7 +122,7 @@ class KeyTable:
         """The key of this name, appended where it is new.
 
         Raises:
-            DeclarationConflict: it is in the table with another reduction.
+            DeclarationConflict: as of `check`.
         """
         self.check(name, reduction)
         known = self._by_name.get(name)
@@ -110,6 +134,8 @@ class KeyTable:
         self.rows += reduction.sums
         self.fields += reduction.maxes
         self.tallies += reduction.tallies
+        if self._names is not None:
+            self._names.add(Giver(self.prefix, name, reduction))
         self._by_name[name] = key
         self.keys.append(key)
         return key

@@ -17,6 +17,7 @@ from distmetrics.errors import DistmetricsError, InvalidValue
 from distmetrics.registry import Registry
 from distmetrics.snapshot.entries import Entries, Entry
 from distmetrics.snapshot.fast import FastPath
+from distmetrics.snapshot.names import Names
 from distmetrics.snapshot.plan import Place, Plan, Snapshot, make_plan
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.values import Flat, Refuse, flatten, raise_at_once
@@ -38,6 +39,7 @@ class Snapshotter:
             None: the error is raised, and nothing of the call is logged.
         note: receives what a user should know once.
         children: the prefixes of the logger's children, whose keys are not its own.
+        names: those that are given in the same records; None: they need not be distinct.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class Snapshotter:
         refuse: Refuse | None,
         note: Callable[[str], None],
         children: Callable[[], Iterable[str]] = tuple,
+        names: Names | None = None,
     ) -> None:
-        self.table = KeyTable(prefix)
+        self.table = KeyTable(prefix, names)
         self._registry = registry
         self._prefix = prefix
         self._refuse = refuse
@@ -62,7 +65,8 @@ class Snapshotter:
 
         Raises:
             InvalidType, InvalidValue: a value is not accepted.
-            DeclarationConflict: a value's tag and its declaration differ.
+            DeclarationConflict: a value's tag and its declaration differ, or two keys give the same
+                name.
             UnknownKey: a strict registry does not know a key.
         """
         names = tuple(outputs) if type(outputs) is dict else ()

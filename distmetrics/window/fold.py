@@ -6,7 +6,7 @@ What costs here is the number of NumPy calls.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,15 +88,14 @@ def _fold_scalars(batch: Batch, plan: Plan, members: list[_Member]) -> None:
             if route.weights is None
             else _columns(matrices[route.weights[0]], route.weights[1])
         )
-        _contribute(
-            batch,
-            route,
+        given = _Given(
             x.reshape(-1),
             None if w is None else w.reshape(-1),
             np.repeat(slots, width),
             np.tile(np.arange(width), count),
             np.repeat(moments, width),
         )
+        _contribute(batch, route, given)
 
 
 def _columns(matrix: Array, columns: tuple[int, ...]) -> Array:
@@ -116,7 +115,8 @@ def _fold_arrays(batch: Batch, plan: Plan, member: _Member) -> None:
         w = None if route.weights is None else _pieces(snapshot, *route.weights)[0]
         which = np.repeat(np.arange(len(lengths)), lengths)
         slots = np.full(len(which), position, np.int64)
-        _contribute(batch, route, x, w, slots, which, np.full(len(which), moment, np.int64))
+        moments = np.full(len(which), moment, np.int64)
+        _contribute(batch, route, _Given(x, w, slots, which, moments))
 
 
 def _pieces(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> tuple[Array, list[int]]:
@@ -125,56 +125,78 @@ def _pieces(snapshot: Snapshot, array: int, columns: tuple[int, ...]) -> tuple[A
     return (parts[0] if len(parts) == 1 else np.concatenate(parts)), [len(part) for part in parts]
 
 
-def _contribute(
-    batch: Batch,
-    route: Route,
-    x: Array,
-    w: Array | None,
-    slots: Int64Array,
-    which: Int64Array,
-    moments: Int64Array,
-) -> None:
-    """Add contributions `x`, weights `w`: of key `which` of the route, in slot `slots`."""
+class _Given(NamedTuple):
+    """Contributions of the keys of a route, in one window or several; all arrays are as long.
+
+    Attributes:
+        x: the values.
+        w: their weights or denominators, None where each weighs 1.
+        slots: the window of each.
+        which: the key of each, counted among those of the route.
+        moments: when it was logged.
+    """
+
+    x: Array
+    w: Array | None
+    slots: Int64Array
+    which: Int64Array
+    moments: Int64Array
+
+    def where(self, keep: Array) -> _Given:
+        """Some of them."""
+        if keep.all():
+            return self
+        w = None if self.w is None else self.w[keep]
+        return _Given(self.x[keep], w, self.slots[keep], self.which[keep], self.moments[keep])
+
+
+def _contribute(batch: Batch, route: Route, given: _Given) -> None:
     reduction = route.reduction
-    indexes = np.array([key.index for key in route.keys], np.int64)
-    cells = slots * batch.keys + indexes[which]
-    keep = np.ones(len(x), bool)
-    if w is not None and not reduction.pairs:
-        keep &= (w != 0).astype(bool)  # as in `_weighing`
+    keep = np.ones(len(given.x), bool)
+    if given.w is not None and not reduction.pairs:
+        keep &= (given.w != 0).astype(bool)  # as in `_weighing`
     if route.floats or (reduction.pairs and route.weight_floats):
-        finite = _finite(x) & (_finite(w) if reduction.pairs and w is not None else True)
+        below = given.w if reduction.pairs else None
+        finite = _finite(given.x) & (True if below is None else _finite(below))
         if not finite.all():
-            _count_nonfinite(batch, x, w if reduction.pairs else None, cells, keep & ~finite)
+            _count_nonfinite(batch, route, given.where(keep & ~finite))
             if not reduction.keeps_last:
                 keep &= finite
-    if not keep.all():
-        x, cells, slots, which = x[keep], cells[keep], slots[keep], which[keep]
-        moments = moments[keep]
-        w = None if w is None else w[keep]
-    if not len(x):
+    given = given.where(keep)
+    if not len(given.x):
         return
-    terms = reduction.contribute(x, w)
-    beyond = _beyond_range(terms, len(x))
+    terms = reduction.contribute(given.x, given.w)
+    beyond = _beyond_range(terms, len(given.x))
     if beyond is not None:  # as a whole, so that sums and weights stay of the same contributions
-        _count_nonfinite(batch, beyond, None, cells, ~np.isfinite(beyond))
-        keep = np.isfinite(beyond)
-        x, cells, slots, which = x[keep], cells[keep], slots[keep], which[keep]
-        moments = moments[keep]
-        w = None if w is None else w[keep]
-        if not len(x):
+        finite = np.isfinite(beyond)
+        _count_nonfinite(batch, route, given._replace(x=beyond, w=None).where(~finite))
+        given = given.where(finite)
+        if not len(given.x):
             return
-        terms = reduction.contribute(x, w)
-    counts = np.bincount(cells, minlength=len(batch.counters))
-    batch.counters[:, Counter.COUNT] += counts
+        terms = reduction.contribute(given.x, given.w)
+    _count(batch, route, given)
+    _add_sums(batch, route, terms, given)
+    _add_maxes(batch, route, terms, given)
+    _add_tallies(batch, route, terms, given)
+
+
+def _cells(batch: Batch, route: Route, given: _Given) -> Int64Array:
+    """The row of the counters of each contribution."""
+    indexes = np.array([key.index for key in route.keys], np.int64)
+    return np.asarray(given.slots * batch.keys + indexes[given.which])
+
+
+def _count(batch: Batch, route: Route, given: _Given) -> None:
+    counters = [Counter.COUNT]
     if route.floats:
-        batch.counters[:, Counter.FLOATS] += counts
-    if w is None:
-        batch.counters[:, Counter.PLAIN] += counts
+        counters.append(Counter.FLOATS)
+    if given.w is None:
+        counters.append(Counter.PLAIN)
     elif route.weight_floats:
-        batch.counters[:, Counter.WEIGHT_FLOATS] += counts
-    _add_sums(batch, route, terms, slots, which)
-    _add_maxes(batch, route, terms, slots, which, moments)
-    _add_tallies(batch, route, terms, slots, which)
+        counters.append(Counter.WEIGHT_FLOATS)
+    cells = _cells(batch, route, given)
+    for counter in counters:
+        np.add.at(batch.counters[:, counter], cells, 1)
 
 
 def _beyond_range(terms: Terms, count: int) -> Array | None:
@@ -191,37 +213,25 @@ def _beyond_range(terms: Terms, count: int) -> Array | None:
     return found
 
 
-def _add_sums(
-    batch: Batch,
-    route: Route,
-    terms: Terms,
-    slots: Int64Array,
-    which: Int64Array,
-) -> None:
+def _add_sums(batch: Batch, route: Route, terms: Terms, given: _Given) -> None:
     if not terms.sums:
         return
     rows = np.array([key.row for key in route.keys], np.int64)
-    first = slots * batch.rows + rows[which]
+    first = given.slots * batch.rows + rows[given.which]
     for row, values in terms.sums:
         exact.add(batch.sums, first + row, values)
 
 
-def _add_maxes(
-    batch: Batch,
-    route: Route,
-    terms: Terms,
-    slots: Int64Array,
-    which: Int64Array,
-    moments: Int64Array,
-) -> None:
+def _add_maxes(batch: Batch, route: Route, terms: Terms, given: _Given) -> None:
     if not terms.maxes:
         return
     fields = np.array([key.field for key in route.keys], np.int64)
-    first = slots * batch.fields + fields[which]
+    first = given.slots * batch.fields + fields[given.which]
     if not route.reduction.keeps_last:
         for offset, images in terms.maxes:
             np.maximum.at(batch.maxes, first + offset, images)
         return
+    moments = given.moments
     newer = np.flatnonzero(moments > batch.moments[first])
     # of equal indices NumPy keeps the last assignment
     newer = newer[np.argsort(moments[newer], kind="stable")]
@@ -235,32 +245,26 @@ def _add_maxes(
         batch.maxes[first[newer] + offset] = images[newer]
 
 
-def _add_tallies(
-    batch: Batch, route: Route, terms: Terms, slots: Int64Array, which: Int64Array
-) -> None:
+def _add_tallies(batch: Batch, route: Route, terms: Terms, given: _Given) -> None:
     if not terms.tallies:
         return
     tallies = np.array([key.tally for key in route.keys], np.int64)
-    first = slots * batch.each + tallies[which]
+    first = given.slots * batch.each + tallies[given.which]
     for offset, buckets in terms.tallies:
         met = buckets >= 0
         batch.tallies.append(Tallies.counted(first[met] + offset, buckets[met]))
 
 
-def _finite(values: Array | None) -> Array:
-    if values is None or values.dtype.kind != "f":
-        return np.ones(0 if values is None else len(values), bool)
-    return np.isfinite(values)
+def _finite(values: Array) -> Array:
+    return np.isfinite(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
 
 
-def _count_nonfinite(
-    batch: Batch, x: Array, w: Array | None, cells: Int64Array, where: Array
-) -> None:
+def _count_nonfinite(batch: Batch, route: Route, given: _Given) -> None:
     """Count NaN, inf and -inf among the values; a pair with a non-finite denominator is a NaN."""
-    values = x[where].astype(np.float64)
-    if w is not None:
-        values[~_finite(w[where])] = np.nan
-    cells = cells[where]
+    values = exact.widened(given.x)
+    if given.w is not None and route.reduction.pairs:
+        values[~_finite(given.w)] = np.nan
+    cells = _cells(batch, route, given)
     for counter, found in (
         (Counter.NAN, np.isnan(values)),
         (Counter.POSITIVE_INFINITY, values == np.inf),

@@ -11,6 +11,7 @@ from typing import Any
 from distmetrics.record import Record
 from distmetrics.rundir import METRICS
 from distmetrics.sinks import IsolatedSink, JsonlSink, NamedSink, Run, Sink, SinkStats
+from distmetrics.sinks.isolated import failure
 from distmetrics.spool.merge import carried_over, read_rows
 
 PATIENCE = 1.0
@@ -278,13 +279,10 @@ class Writer:
     def _try(self, name: str, doing: str, action: Callable[[], object]) -> bool:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - a sink may raise anything
+        except BaseException as error:  # noqa: BLE001 - a sink may raise anything, SystemExit too
             self._errors[name] += 1
             if self._errors[name] == 1:
-                self._report(
-                    f"sink {name!r} failed in {doing}: {type(error).__name__}: {error}; the "
-                    "training and the other sinks go on, further errors are counted in stats()"
-                )
+                self._report(failure(name, doing, error))
             return False
         return True
 

@@ -16,7 +16,9 @@ from distmetrics.errors import DistmetricsError
 
 ROOT = Path(__file__).parents[2]
 CALL = """
-import sys
+import signal, sys
+for number in (signal.SIGINT, signal.SIGHUP):  # a job in the background may be started without
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 from distmetrics.demo.launch import torchrun
 torchrun(sys.argv[1], sys.argv[2:], nproc=2)
 """
@@ -71,7 +73,10 @@ def test_no_rank_outlives_an_interrupted_launcher(
     with subprocess.Popen(command, stderr=subprocess.PIPE) as launcher:
         ranks = accept_ranks(listener, 2)
         launcher.send_signal(number)
-        _, errors = launcher.communicate(timeout=30)
+        try:
+            _, errors = launcher.communicate(timeout=30)
+        finally:
+            launcher.kill()
         assert launcher.returncode == status
         # torchrun is not heard of: its report of the signal would hide what happened
         assert b"SignalException" not in errors

@@ -181,6 +181,28 @@ def test_a_sink_that_always_fails_harms_nothing(where: str, direct: bool, tmp_pa
     assert stats["sinks"]["failing"]["errors"] >= 1
 
 
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_sink_that_would_leave_the_process_harms_nothing(direct: bool) -> None:
+    """`SystemExit`, and errors that cannot be shown, are caught as any other."""
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    class Leaving(MemorySink):
+        name = "leaving"
+
+        def write(self, record: dm.Record) -> None:
+            raise SystemExit(3) if record.step else Mute
+
+    leaving, memory = Leaving(), MemorySink()
+    leaving.direct = direct
+    with warned("sink 'leaving' failed in writing step 0: .*Mute, whose message cannot", times=1):
+        stats = run(1, leaving, memory)
+    assert len(memory.records) == 10
+    assert stats["sinks"]["leaving"]["errors"] == 10
+
+
 @pytest.mark.parametrize("where", ["open", "write"])
 def test_a_sink_that_hangs_holds_nobody_up(where: str) -> None:
     """Training, other sinks and collective calls go on while it hangs."""

@@ -122,6 +122,20 @@ def test_a_tensor_that_was_ignored_is_logged_once_it_is_a_scalar() -> None:
     assert taker.state(last)["per_sample"][1][0] == 1
 
 
+def test_a_tensor_of_another_layout_is_refused_by_its_key() -> None:
+    """Also after calls with plain tensors of the same dtype."""
+    registry = dm.Registry()
+    registry.count("c*")
+    taker = Taker(registry)
+    for _ in range(2):
+        taker.take({"c0": torch.ones(()), "c1": torch.ones(())})
+    for value in (torch.ones(()).to_sparse(), torch.ones((), device="meta")):
+        with pytest.raises(dm.errors.InvalidType, match="key 'c1'"):
+            taker.take({"c0": torch.ones(()), "c1": value})
+        with pytest.raises(dm.errors.InvalidType, match="key 'c0'"):
+            taker.take({"c0": value, "c1": value})
+
+
 def test_forms_of_calls_are_forgotten_where_they_never_recur() -> None:
     """Keys that change with every call do not fill the memory."""
     taker = Taker()

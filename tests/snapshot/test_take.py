@@ -128,6 +128,12 @@ def test_a_weight_of_a_wrong_type_is_an_error() -> None:
         Taker(weighted()).take({"loss": 1.0, "n": "3"})
 
 
+def test_a_ratio_takes_two_numbers() -> None:
+    """One that lacks its denominator is an error that says so."""
+    with pytest.raises(InvalidType, match="key 'acc': the denominator of its Ratio is None"):
+        Taker().take({"acc": dm.Ratio(3, None)})
+
+
 # --- keys that are not registered ---------------------------------------------------------------
 
 

@@ -121,6 +121,19 @@ def test_a_child_may_declare_it_in_its_own_way() -> None:
     assert found == {"val/loss": 3.0, "test/loss": 3.0, "test/ppl": 8.0}
 
 
+def test_a_function_that_would_leave_the_process_costs_its_key_alone() -> None:
+    """`SystemExit` is reported as any other error is, and nothing else is lost."""
+
+    def leave(values: Mapping[str, Any]) -> float:
+        raise SystemExit(1)
+
+    registry = dm.Registry()
+    registry.count("n")
+    registry.derived("d", leave)
+    with pytest.warns(dm.DistmetricsWarning, match="'d' could not be computed: SystemExit: 1"):
+        assert logged(registry, [{"n": 1}, {"n": 2}]) == [{"n": 1}, {"n": 2}]
+
+
 def test_derived_of_derived_goes_in_order_of_declaration() -> None:
     """A derived key sees those declared before it, also ratios and running totals."""
     registry = dm.Registry()

@@ -174,3 +174,12 @@ def test_lanes_grow_with_the_table() -> None:
     assert grown.total(key) == 1
     assert [grown.total(table.keys[i]) for i in range(2, len(table))] == [None, None]
     assert grown.grown(table.extent()) is grown
+
+
+def test_a_ratio_of_a_wide_integer_and_nan_is_no_number() -> None:
+    """The pair counts as a NaN, however large its numerator is."""
+    taker = Taker()
+    slot = Slot([(taker.take({"r": dm.Ratio(10**400, float("nan"))}), 0)])
+    fold([slot], taker.snapshotter.table)
+    assert slot.lanes is not None
+    assert slot.lanes.counters[0, Counter.NAN] == 1
