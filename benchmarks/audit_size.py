@@ -1,6 +1,7 @@
 """Times `audit compare` on large files: 3 runs of 200 keys by 100,000 steps by default.
 
-Run: python benchmarks/audit_size.py [--keys 200] [--steps 100000] [--folder DIR]
+Run: python benchmarks/audit_size.py [--keys 200] [--steps 100000] [--differing] [--folder DIR]
+With --differing no key is equal, so that each has to be told from noise.
 Prints the seconds and the peak memory of the comparison, which runs in a process of its own.
 """
 
@@ -21,16 +22,22 @@ import numpy as np
 WORLD_SIZES = (1, 2, 4)
 
 
-def write_run(folder: Path, world_size: int, keys: int, steps: int) -> int:
-    """Writes one run whose values do not depend on the world size; returns the file's bytes."""
+def write_run(folder: Path, world_size: int, keys: int, steps: int, *, differing: bool) -> int:
+    """Writes one run; returns the file's bytes.
+
+    Its values do not depend on the world size; or, if `differing`, each loss is a mean over all
+    ranks' samples and one rank's own scatter, which takes the longest to judge.
+    """
     rng = np.random.default_rng(0)
+    own = np.random.default_rng(world_size)
+    spread = 0.1 * (world_size - 1) ** 0.5 if differing else 0.0
     names = [f"layer{key}/{'num_pairs' if key % 4 == 0 else 'loss'}" for key in range(keys)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps({"world_size": world_size}))
     path = folder / "metrics.jsonl"
     with path.open("w") as file:
         for step in range(steps):
-            numbers = rng.random(keys).tolist()
+            numbers = (1.0 + rng.random(keys) + spread * own.standard_normal(keys)).tolist()
             values = {
                 name: int(number * 1000) if place % 4 == 0 else number
                 for place, (name, number) in enumerate(zip(names, numbers, strict=True))
@@ -53,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=200)
     parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--differing", action="store_true")
     parser.add_argument("--folder", type=Path, default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -60,7 +68,9 @@ def main() -> None:
         folders = [root / f"w{size}" for size in WORLD_SIZES]
         for folder, size in zip(folders, WORLD_SIZES, strict=True):
             if not (folder / "metrics.jsonl").exists():
-                written = write_run(folder, size, options.keys, options.steps)
+                written = write_run(
+                    folder, size, options.keys, options.steps, differing=options.differing
+                )
                 print(f"{folder}: {written / 1e6:.0f} MB")
         command = [sys.executable, "-m", "distmetrics.audit", "compare", *map(str, folders)]
         begin = time.perf_counter()
