@@ -251,7 +251,10 @@ class Logger(Scope):
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Time spent in here does not count for rates by wall time."""
+        """Time spent in here counts neither for the logger's rates by wall time nor its timers.
+
+        It does for children that are used in here: an evaluation has a rate of its own.
+        """
         with self._core.clock.paused():
             yield
 

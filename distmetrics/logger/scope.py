@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from distmetrics.errors import InvalidType, InvalidValue
+from distmetrics.logger.clock import ChildClock
 from distmetrics.logger.core import Core
 from distmetrics.logger.timers import Timers
 from distmetrics.record import Value
@@ -34,7 +35,8 @@ class Scope:
         self._floor = 0  # the first step that an earlier flush or promise left
         self._grid = -1
         self._snapshotter = core.open(name, every)
-        self._timers = Timers(core.clock, self._snapshotter)
+        self._clock = ChildClock(core.clock, every is not None) if name else core.clock
+        self._timers = Timers(self._clock.now, self._snapshotter)
         core.enter(self)
 
     def log(
@@ -90,7 +92,7 @@ class Scope:
             if at > self._high and named is not None:
                 self._high = at
             if snapshot is not None or named is not None:
-                core.push(Logged(self.name, named, snapshot, own, core.clock.now()))
+                core.push(Logged(self.name, named, snapshot, own, self._clock.now()))
             if snapshot is not None:
                 self._log_timed(named, own)
         if core.notices:
@@ -128,7 +130,7 @@ class Scope:
             self.log_rest()
             core.staging.copy()
             self._floor = max(self._floor, at + 1)
-            core.push(Flushed(self.name, at, core.clock.now(), ticket))
+            core.push(Flushed(self.name, at, self._clock.now(), ticket))
             core.spool_soon()
         core.give_way()
         values = None
@@ -179,11 +181,11 @@ class Scope:
     def _log_timed(self, step: int | None, own: bool) -> None:
         timed = self._timers.take()
         if timed is not None:
-            self._core.push(Logged(self.name, step, timed, own, self._core.clock.now()))
+            self._core.push(Logged(self.name, step, timed, own, self._clock.now()))
 
     def rest(self) -> Flushed:
         """What closes all that is logged, for whoever must not wait for the lock."""
-        return Flushed(self.name, self._default_flush(), self._core.clock.now(), None)
+        return Flushed(self.name, self._default_flush(), self._clock.now(), None)
 
     def __reduce__(self) -> str:
         raise InvalidType(

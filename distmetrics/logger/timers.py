@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from distmetrics.logger.clock import Clock
 from distmetrics.snapshot import Snapshot, Snapshotter
 
 
@@ -14,12 +13,12 @@ class Timers:
     """The seconds of one logger or child that have not been logged yet, by key.
 
     Args:
-        clock: the rank's clock; it stands still in pauses.
+        now: the seconds of the scope's clock, which leaves out its pauses.
         snapshotter: checks and takes them as logged values.
     """
 
-    def __init__(self, clock: Clock, snapshotter: Snapshotter) -> None:
-        self._clock = clock
+    def __init__(self, now: Callable[[], float], snapshotter: Snapshotter) -> None:
+        self._now = now
         self._snapshotter = snapshotter
         self._lock = threading.Lock()  # a data loader's thread may be timed
         self._seconds: dict[str, float] = {}
@@ -36,11 +35,11 @@ class Timers:
         if key not in self._known:
             self._snapshotter.take({key: 0.0})
             self._known.add(key)
-        began = self._clock.now()
+        began = self._now()
         try:
             yield
         finally:
-            spent = self._clock.now() - began
+            spent = self._now() - began
             with self._lock:
                 self._seconds[key] = self._seconds.get(key, 0.0) + spent
 

@@ -71,6 +71,33 @@ def test_pauses_do_not_count(clock: FakeTime) -> None:
     assert [record.values["tokens/s"] for record in found[1:]] == [40.0] * 3
 
 
+@pytest.mark.parametrize("every", [None, 5])
+def test_a_child_used_within_a_pause_is_at_work(clock: FakeTime, every: int | None) -> None:
+    """An evaluation in a pause of the training has rates and timers of its own."""
+
+    def train(logger: dm.Logger) -> None:
+        for step in range(3):
+            clock.spend(1)
+            logger.log({"tokens": 10}, step=step)
+            val = logger.child("val", every=every)
+            with logger.pause():
+                for _ in range(5):
+                    with val.timer("seconds"):
+                        clock.spend(2)
+                    val.log({"tokens": 100})
+                if every is None:
+                    val.flush(step)
+
+    registry = rates()
+    registry.total("val/seconds")
+    found = records(1, train, lambda: registry)
+    assert [r.values["tokens/s"] for r in found if r.logger is None] == [10.0] * 3
+    assert [r.values["val/seconds"] for r in found if r.logger] == [10.0, 20.0, 30.0]
+    held = [r.values["val/tokens/s"] for r in found if r.logger]
+    assert held[0] == 50.0
+    assert all(0 < rate <= 50.0 for rate in held)
+
+
 def test_a_pause_ends_with_an_error_inside_it(clock: FakeTime) -> None:
     """The clock goes on after an exception."""
 
