@@ -27,11 +27,11 @@ import click
 import torch
 
 from tests.faults.crash import crash, kill, stop
+from tests.faults.points import WRITING
 from tests.faults.train import Fault
 
-STEPS = 400
+STEPS = 300
 POINTS = ("spooling", "header", "sum", "max", "reduced")
-WRITER_POINTS = ("commit", "committed")  # which rank 0 alone passes
 
 
 class Tally:
@@ -59,7 +59,7 @@ class Tally:
 
 def killed_ranks(folders: Iterator[Path], world_size: int, rounds: int) -> Iterator[Tally]:
     """One rank is killed at each point: another one, and the one that writes."""
-    for rank, points in ((1, POINTS), (0, POINTS + WRITER_POINTS)):
+    for rank, points in ((1, POINTS), (0, POINTS + WRITING)):
         for point in points:
             tally = Tally(f"SIGKILL of rank {rank} at {point}")
             for number in range(rounds):

@@ -96,6 +96,7 @@ class Killed(NamedTuple):
         seconds: for each other rank how long after the kill its training knew.
         windows: how many all ranks had on disk when the rank died.
         lost: how many of these are missing after a merge.
+        torn: whether the last line of ``metrics.jsonl`` was torn before the merge.
         slowest: seconds that a call of `log` took at most.
         closing: seconds that `close` took at most.
     """
@@ -104,6 +105,7 @@ class Killed(NamedTuple):
     seconds: list[float]
     windows: int
     lost: int
+    torn: bool
     slowest: float
     closing: float
 
@@ -134,6 +136,9 @@ def kill(run_dir: Path, fault: Fault, world_size: int, steps: int = STEPS) -> Ki
             seconds.append(said.at - died.at)
             counters.append(rank.result())
     assert all(counter["spooled_step"] >= steps - work.EVERY - 1 for counter in counters)
+    path = run_dir / METRICS
+    content = path.read_bytes() if path.exists() else b""
+    torn = bool(content) and not content.endswith(b"\n")
     merged = merge(run_dir)
     assert merged.waiting  # for the rank that died
     rows = work.rows_of(run_dir)
@@ -146,6 +151,7 @@ def kill(run_dir: Path, fault: Fault, world_size: int, steps: int = STEPS) -> Ki
         seconds,
         len(wanted),
         len(wanted - set(found)),
+        torn,
         max(counter["slowest"] for counter in counters),
         max(counter["closing"] for counter in counters),
     )

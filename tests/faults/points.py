@@ -9,17 +9,21 @@ from unittest import mock
 from distmetrics.comm.communicator import Op
 from distmetrics.exchange.round import AllGather, AllReduce
 from distmetrics.record import Record
+from distmetrics.rundir import METRICS
+from distmetrics.sinks.append import AppendFile
 from distmetrics.spool.journal import Journal
 from distmetrics.worker import worker as worker_module
 from distmetrics.worker.writer import Writer
 
-POINTS = ("spooling", "header", "exchange", "sum", "max", "reduced", "commit", "committed")
+POINTS = ("spooling", "header", "exchange", "sum", "max", "reduced", "commit", "sink", "committed")
+WRITING = ("commit", "sink", "committed")
 """In the order in which a round passes them.
 
 ``spooling``: before closed windows are on disk; ``header``: before the header is sent;
 ``exchange``: before what is new is exchanged; ``sum``, ``max``: before that lane is sent;
 ``reduced``: after the lanes have come back; ``commit``: on rank 0 before records are written;
-``committed``: on rank 0 after that, before the others know.
+``sink``: in the middle of a line of ``metrics.jsonl``; ``committed``: on rank 0 after that, before
+the others know. Those of `WRITING` rank 0 alone passes.
 """
 
 Action = Callable[[str], object]
@@ -38,6 +42,8 @@ def at(point: str, action: Action, after: int = 0) -> None:
         _before(Journal, "add", lambda _, stream, windows: bool(windows), fire)
     elif point == "commit":
         _before(Writer, "write", lambda _, records: bool(records), fire)
+    elif point == "sink":
+        _within_a_line(fire)
     elif point == "committed":
         write = Writer.write
 
@@ -70,6 +76,21 @@ def _before(owner: type, name: str, counts: Callable[..., bool], fire: _Countdow
         return original(*args, **kwargs)
 
     mock.patch.object(owner, name, patched).start()
+
+
+def _within_a_line(fire: _Countdown) -> None:
+    """Write the first half of what is appended, look, and write the rest."""
+    append = AppendFile.append
+
+    def halves(self: AppendFile, data: bytes) -> None:
+        if self.path.name != METRICS:
+            append(self, data)
+            return
+        append(self, data[: len(data) // 2])
+        fire()
+        append(self, data[len(data) // 2 :])
+
+    mock.patch.object(AppendFile, "append", halves).start()
 
 
 def _in_rounds(point: str, fire: _Countdown) -> None:

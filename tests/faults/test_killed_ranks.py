@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.crash import kill
-from tests.faults.points import POINTS
+from tests.faults.points import POINTS, WRITING
 from tests.faults.train import Fault
 
 KNOWN = 5.0
@@ -23,6 +23,7 @@ def _kill(tmp_path: Path, fault: Fault, world_size: int = 3) -> None:
         assert lost.step is not None
         assert f"rank {fault.rank} is lost" in lost.text
     assert max(left.seconds) < KNOWN
+    assert left.torn == (fault.point == "sink")
     assert left.windows > 0
     assert left.lost == 0
     assert left.slowest < 1.0
@@ -35,7 +36,7 @@ def _kill(tmp_path: Path, fault: Fault, world_size: int = 3) -> None:
         (1, "header"),
         (1, "reduced"),
         (0, "sum"),  # it serves the store of the launch, and writes
-        (0, "committed"),
+        (0, "sink"),
     ],
 )
 def test_a_killed_rank_is_named_and_its_windows_are_merged(
@@ -50,6 +51,6 @@ def test_a_killed_rank_is_named_and_its_windows_are_merged(
 @pytest.mark.parametrize("point", POINTS)
 def test_any_rank_may_die_at_any_point(tmp_path: Path, point: str, rank: int) -> None:
     """As above, of four ranks; a part of these points only the rank that writes passes."""
-    if point.startswith("commit"):
+    if point in WRITING:
         rank = 0
     _kill(tmp_path, Fault(rank, point, after=0 if point == "exchange" else 1), world_size=4)

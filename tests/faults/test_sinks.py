@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,6 +27,7 @@ from tests.faults import work
 from tests.faults.ranks import Life, ranks
 from tests.faults.train import logger_of
 from tests.sinks.wandb_log import read_wandb, wandb_files
+from tests.sinks.wandb_server import wandb_server
 
 STEPS = 60
 
@@ -319,6 +321,33 @@ def test_an_existing_file_in_place_of_the_spool_is_no_harm(tmp_path: Path) -> No
 
 
 # --- W&B ----------------------------------------------------------------------------------------
+
+
+def test_a_stalled_server_of_wandb_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the run and then says nothing more: training goes on, and `close` is bounded."""
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        sink = dm.sinks.WandbSink(finish_timeout=2)
+        logger = dm.Logger(run_dir=tmp_path / "run", sinks=[sink])
+        assert logger.sink("wandb") is not None  # the run has begun
+        server.answers.clear()
+        slowest = 0.0
+        for step in range(200):
+            began = time.monotonic()
+            logger.log({"x": float(step)}, step=step)
+            slowest = max(slowest, time.monotonic() - began)
+        began = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", dm.DistmetricsWarning)  # of what was not uploaded
+            logger.close()
+        assert time.monotonic() - began < 20
+    assert slowest < 1.0
+    assert len(work.rows_of(tmp_path / "run")) == 200
+    (file,) = wandb_files(tmp_path / "run")
+    assert len(read_wandb(file).rows) == 200  # `wandb sync` sends them
 
 
 def test_an_empty_wandb_silent_is_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

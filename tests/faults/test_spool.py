@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from distmetrics.cli import main
 from distmetrics.errors import RunDirError
 from distmetrics.rundir import METRICS, lock
 from distmetrics.spool import journal
+from distmetrics.spool.journal import Journal
 from distmetrics.spool.lines import from_line, to_line
 from distmetrics.spool.merge import merge
 from distmetrics.testing import run_ranks_in_process
 from distmetrics.worker import backlog as backlog_module
+from distmetrics.worker.writer import Writer
 from tests.faults import work
 from tests.faults.dead import dead_run, spools
 from tests.faults.train import logger_of
@@ -52,6 +55,32 @@ def test_the_spool_stays_small_and_goes_with_a_clean_end(
     assert max(sizes) < 1 << 16
     assert not (run_dir / "spool").exists()
     work.check_rows(work.rows_of(run_dir), work.labels(600), 2)
+
+
+def test_the_training_thread_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spool and records are written by threads of the logger's own, flushes and all."""
+    writers: set[str] = set()
+
+    def noting(original: Any) -> Any:
+        def noted(*args: Any) -> Any:
+            writers.add(threading.current_thread().name)
+            return original(*args)
+
+        return noted
+
+    for owner, name in ((Journal, "_write"), (Journal, "release"), (Writer, "write")):
+        monkeypatch.setattr(owner, name, noting(getattr(owner, name)))
+    with logger_of(tmp_path / "run") as logger:
+        writers.clear()  # the first segment is begun where the logger is made
+        for step in range(200):
+            logger.log(work.outputs(0, step), step=step)
+            if step % 10 == 9:
+                logger.flush()
+        logger.flush(wait=True)
+        assert writers <= {"distmetrics", "distmetrics-spool"}
+        assert writers
 
 
 def test_no_spool_is_made_where_none_is_wanted(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ _EMPTY = ("history", "events", "historyTail", "eventsTail")
 
 
 class WandbServer(ThreadingHTTPServer):
-    """Keeps the rows of history that runs send, in `rows`, and saved views, in `views`."""
+    """Keeps the rows of history that runs send, in `rows`, and saved views, in `views`.
+
+    While `answers` is not set it takes requests and says nothing.
+    """
 
     daemon_threads = True
 
@@ -24,6 +27,8 @@ class WandbServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.rows: list[dict[str, Any]] = []
         self.views: list[dict[str, Any]] = []
+        self.answers = threading.Event()
+        self.answers.set()
 
     @property
     def url(self) -> str:
@@ -43,6 +48,7 @@ def wandb_server() -> Iterator[WandbServer]:
         try:
             yield server
         finally:
+            server.answers.set()
             server.shutdown()
             thread.join()
 
@@ -57,6 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         """Answer a GraphQL query, keep the rows of a file stream, accept all else."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.answers.wait()
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         answer: dict[str, Any] = {}
