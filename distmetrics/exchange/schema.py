@@ -18,6 +18,7 @@ from distmetrics import reductions
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric
+from distmetrics.snapshot.names import Conflict, Giver, Names
 from distmetrics.snapshot.table import Key, KeyTable
 
 Int64Array = NDArray[np.int64]
@@ -45,10 +46,14 @@ def declare(key: Key) -> Declaration:
 
 def said(declaration: Declaration) -> str:
     """A declaration for people."""
-    text = str(reductions.make(declaration["reduction"], **declaration["params"]))
+    text = str(_reduction(declaration))
     if declaration["replicated_over"]:
         text += f" replicated over {', '.join(declaration['replicated_over'])}"
     return text if declaration["nonfinite"] == "propagate" else f"{text} skipping non-finite values"
+
+
+def _reduction(declaration: Declaration) -> Reduction:
+    return reductions.make(declaration["reduction"], **declaration["params"])
 
 
 @dataclass
@@ -59,15 +64,18 @@ class StreamSchema:
         name: the child's name, "" for the logger itself.
         every: steps of a window; None: one window until a flush.
         pace: what any rank knows of its steps, as `Pace`.
+        names: those that are given in the same records as its own; None: they need not be distinct.
         table: the agreed keys; their order is that of the messages.
         declarations: what was said of each key.
-        aside: keys that were declared in two ways; what is logged under them is left out.
+        aside: keys that were declared in two ways, or that give a name which another key gives;
+            what is logged under them is left out.
         warned: keys whose replicas were found to differ.
     """
 
     name: str
     every: int | None
     pace: int = 0
+    names: Names | None = None
     table: KeyTable = field(default_factory=KeyTable)
     declarations: dict[str, Declaration] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)
@@ -96,9 +104,15 @@ class StreamSchema:
                 self._seen[table] = key.index + 1
         return found
 
+    def conflict(self, name: str, declaration: Declaration) -> Conflict | None:
+        """What keeps a new key from giving its names in records; None: nothing does."""
+        if self.names is None:
+            return None
+        return self.names.conflict(Giver(self.prefix, name, _reduction(declaration)))
+
     def add(self, name: str, declaration: Declaration) -> None:
         """Agree on a key."""
-        reduction: Reduction = reductions.make(declaration["reduction"], **declaration["params"])
+        reduction = _reduction(declaration)
         metric = Metric(
             name,
             reduction,
@@ -107,6 +121,8 @@ class StreamSchema:
         )
         self.table.add(name, metric, reduction)
         self.declarations[name] = declaration
+        if self.names is not None:
+            self.names.add(Giver(self.prefix, name, reduction))
 
     def placement(self, table: KeyTable) -> Placement:
         """Where the state of a rank's keys goes in a message."""
@@ -175,10 +191,15 @@ def _agreed_size(schema: StreamSchema) -> tuple[int, int]:
 
 
 class Schema:
-    """The agreed streams, in the order of the messages."""
+    """The agreed streams, in the order of the messages.
 
-    def __init__(self) -> None:
+    Args:
+        distinct: whether the names that keys give must be: where whole records are made of them.
+    """
+
+    def __init__(self, distinct: bool = True) -> None:
         self._streams: dict[str, StreamSchema] = {}
+        self._names = Names() if distinct else None
         self.aside: set[str] = set()
 
     def __iter__(self) -> Iterator[StreamSchema]:
@@ -221,9 +242,7 @@ class Schema:
         """
         for state in states:
             for said in state:
-                stream = self._streams.setdefault(
-                    said["name"], StreamSchema(said["name"], said["every"])
-                )
+                stream = self._made(said["name"], said["every"])
                 stream.pace |= said["pace"]
                 stream.aside |= set(said["aside"])
                 for key, declaration in said["keys"].items():
@@ -231,6 +250,15 @@ class Schema:
                         stream.add(key, declaration)
                 if said["stream_aside"]:
                     self.aside.add(stream.name)
+
+    def _made(self, name: str, every: int | None) -> StreamSchema:
+        """The stream of this name, made where it is new."""
+        if name not in self._streams:
+            names = self._names
+            if names is not None and name.startswith(COLLECTIVE):
+                names = Names()  # what a collective call returns stands for itself
+            self._streams[name] = StreamSchema(name, every, names=names)
+        return self._streams[name]
 
     def _learn_stream(self, name: str, given: Mapping[int, Mapping[str, Any]]) -> list[str]:
         if name in self.aside:
@@ -249,7 +277,7 @@ class Schema:
             )
             return [f"child {name!r} was made in two ways: {ways}; it is set aside"]
         if known is None:
-            known = self._streams[name] = StreamSchema(name, next(iter(every)))
+            known = self._made(name, next(iter(every)))
         for stream in given.values():
             known.pace |= stream["pace"]
         conflicts = []
@@ -272,9 +300,8 @@ class Schema:
             else:
                 ways.append((declaration, [rank]))
         if len(ways) == 1:
-            if key not in stream.declarations:
-                stream.add(key, ways[0][0])
-            return []
+            declaration, by = ways[0]
+            return [] if key in stream.declarations else _enter(stream, key, declaration, by)
         stream.aside.add(key)
         texts = "; ".join(
             f"{said(way)} ({name_ranks(by) if by else 'agreed before'})" for way, by in ways
@@ -284,3 +311,16 @@ class Schema:
             "other keys go on: declare it alike on every rank"
         )
         return [text]
+
+
+def _enter(
+    stream: StreamSchema, key: str, declaration: Declaration, ranks: Sequence[int]
+) -> list[str]:
+    """Agree on a new key, or set it aside; why, as a text."""
+    found = stream.conflict(key, declaration)
+    if found is None:
+        stream.add(key, declaration)
+        return []
+    stream.aside.add(key)
+    text = f"{found.text} ({name_ranks(ranks)}), which is set aside, the other keys go on"
+    return [f"{text}: {found.remedy}"]

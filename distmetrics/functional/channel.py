@@ -184,7 +184,7 @@ class Channel:
         self.communicator = communicator
         self.lock = threading.Lock()
         self._topology = Topology(communicator.rank, communicator.world_size)
-        self._schema = Schema()
+        self._schema = Schema(distinct=False)
         self._layouts: dict[str, Layout] = {}
         self._marks = _Stream(Registry("count"))
         self._streams = {_MARKS: self._marks}
@@ -259,7 +259,7 @@ def _results(reduced: Reduced | None, marks: Mapping[str, Any]) -> dict[str, Res
     floats = ((counters[:, Counter.FLOATS] > 0) | nonfinite).tolist()
     results = {}
     for key, float_given in zip(reduced.row.stream.table, floats, strict=False):
-        value = reduced.values.get(key.name)
+        value = reduced.value_of(key)
         if key.reduction.virtual or not isinstance(value, int | float):
             continue  # not of this call, or no single number
         if isinstance(value, int):

@@ -24,6 +24,7 @@ from distmetrics.logger.sigterm import Sigterm
 from distmetrics.record import Value
 from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
+from distmetrics.snapshot.names import Names
 from distmetrics.snapshot.staging import Staging
 from distmetrics.worker.checkpoint import STATE, check
 from distmetrics.worker.events import Ended, Event, Flushed, Logged, Opened, Ticket
@@ -77,6 +78,7 @@ class Core:
         self._logged = False
         self._waited = 0.0
         self._snapshotters: dict[str, Snapshotter] = {}
+        self._names = Names()
         self._scopes: list[Scope] = []
         self._calls: dict[str, Iterator[int]] = defaultdict(itertools.count)
         self._reached: Callable[[], int] = lambda: -1
@@ -101,6 +103,7 @@ class Core:
                 self.notices.add_bad_value if self._lenient else None,
                 self.notices.note,
                 self._prefixes,
+                Names() if name.startswith(COLLECTIVE) else self._names,
             )
             self.push(Opened(name, every, snapshotter.table, self.clock.now()))
         return snapshotter

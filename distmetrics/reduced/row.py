@@ -74,16 +74,20 @@ class Reduced:
     def _own_values(self) -> dict[str, Value]:
         found: dict[str, Value] = {}
         layout = self._batch.layout
-        made = self._batch.values[self._index]
-        for key, name, known in zip(layout.keys, layout.names, made, strict=True):
-            value = self._finalized(key) if known is LATER else known
-            if key.reduction.several and isinstance(value, dict):
+        for key, name in zip(layout.keys, layout.names, strict=True):
+            value = self.value_of(key)
+            if key.reduction.ends and isinstance(value, dict):
                 parts = {f"{name}/{end}": part for end, part in value.items()}
                 self.made_of |= dict.fromkeys(parts, key.name)
                 found |= parts
             elif value is not None:
                 found[name] = value
         return found | self._nonfinite()
+
+    def value_of(self, key: Key) -> Finalized | None:
+        """The value of a key that the row covers; None: it has none."""
+        known = self._batch.values[self._index][key.index]
+        return self._finalized(key) if known is LATER else known
 
     def _finalized(self, key: Key) -> Finalized | None:
         state = self._state(key)

@@ -227,7 +227,7 @@ def quantiles(qs: Sequence[float]) -> Reduction:
         finalize=lambda state, window: chosen(list(_in_order(state))),
         limit=limit,
         left_out=unknown,
-        several=True,
+        ends=tuple(names),
     )
 
 

@@ -61,7 +61,7 @@ def per_rank() -> Reduction:
         contribute=contribute,
         finalize=finalize,
         at_rank=at_rank,
-        several=True,
+        ends=(*(f"rank{rank}" for rank in range(MOST_RANKS)), "min", "max", "argmax"),
         keeps_last=True,
         scalar=True,
     )

@@ -92,8 +92,8 @@ class Reduction:
         many: what `finalize` gives for many states at once, where it is easily told; optional.
         limit: the value where a contribution was NaN or infinite and `nonfinite="propagate"`.
         left_out: the value where every contribution was left out.
-        several: values are dicts, of which each entry is a key of its own: ``{"p50": 3}`` of the
-            key `latency` is ``latency/p50``.
+        ends: where values are dicts, of which each entry is a key of its own, all entries that
+            there may be: ``{"p50": 3}`` of the key `latency` is ``latency/p50``.
         weighted: takes a weight (`weight=` of the call or of the tag).
         pairs: the second number of a contribution is a denominator, not a weight.
         keeps_last: within a rank a later step's fields replace those of an earlier one.
@@ -123,7 +123,7 @@ class Reduction:
     many: Many | None = field(default=None, compare=False, repr=False)
     limit: Limit = field(default=lambda state: math.nan, compare=False, repr=False)
     left_out: Limit = field(default=lambda state: math.nan, compare=False, repr=False)
-    several: bool = field(default=False, compare=False)
+    ends: tuple[str, ...] = field(default=(), compare=False)
     weighted: bool = field(default=False, compare=False)
     pairs: bool = field(default=False, compare=False)
     keeps_last: bool = field(default=False, compare=False)
@@ -152,6 +152,11 @@ class Reduction:
     def __str__(self) -> str:
         options = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
         return f"{self.kind}({options})"
+
+    def gives(self, key: str) -> tuple[str, ...]:
+        """The names in records of all that may come of a key of this reduction."""
+        values = tuple(f"{key}/{end}" for end in self.ends) or (key,)
+        return values if self.virtual else (*values, f"{key}/nonfinite")
 
     def value(self, state: State, window: ReducedWindow, nonfinite: str) -> Finalized | None:
         """The logged value of a state; None where the record lacks the key."""

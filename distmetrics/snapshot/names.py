@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from distmetrics.errors import DeclarationConflict
 from distmetrics.reductions import Reduction
@@ -34,29 +35,49 @@ class Giver:
         return f"{text}, whose NaN and infinities it counts" if counts else text
 
 
+class Conflict(NamedTuple):
+    """Two keys that give the same name: what they are, the new one last, and what to do."""
+
+    text: str
+    remedy: str
+
+
 class Names:
     """The names that are given, and the keys that give them."""
 
     def __init__(self) -> None:
         self._givers: dict[str, Giver] = {}
 
-    def conflict(self, giver: Giver) -> str | None:
+    def conflict(self, giver: Giver) -> Conflict | None:
         """What keeps a new key from giving its names; None: nothing does."""
         for name in giver.gives():
             known = self._givers.get(name)
             if known is not None:
-                return (
+                text = (
                     f"{name!r} would be the name of two values: of {known.said(name)}, and of "
                     f"{giver.said(name)}"
                 )
+                return Conflict(text, _remedy(known, giver))
         return None
 
     def check(self, giver: Giver) -> None:
         """Raise `DeclarationConflict` where another key gives one of its names."""
-        text = self.conflict(giver)
-        if text is not None:
-            raise DeclarationConflict(f"{text}; rename one of the two keys")
+        found = self.conflict(giver)
+        if found is not None:
+            raise DeclarationConflict(f"{found.text}; {found.remedy}")
 
     def add(self, giver: Giver) -> None:
         """A key gives its names from now on."""
         self._givers.update(dict.fromkeys(giver.gives(), giver))
+
+
+def _remedy(known: Giver, new: Giver) -> str:
+    made = next((giver for giver in (known, new) if giver.reduction.virtual), None)
+    child = max(known.prefix, new.prefix, key=len)
+    if made is not None and made.prefix != child:
+        # what is declared under a child's name belongs to the child, once there is one
+        return (
+            f"rename one of the two keys, or make child {child[:-1]!r} on every rank before "
+            "anything is logged"
+        )
+    return "rename one of the two keys"

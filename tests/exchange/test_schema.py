@@ -164,3 +164,25 @@ def test_a_declaration_is_told_for_people() -> None:
     assert said(declare(key)) == (
         "std(ddof=1) replicated over context, tensor skipping non-finite values"
     )
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_two_keys_that_give_one_name_the_later_is_set_aside(turn: int) -> None:
+    """Over all streams of records, in the order in which ranks and keys were told of."""
+    schema = Schema()
+    ranks = [("", table_of({"val/k": "count"})), ("val", table_of({"k": "average"}))][::turn]
+    texts = schema.learn([told(table, schema, stream) for stream, table in ranks])
+    ways = ["key 'val/k', count()", "key 'k' of child 'val', average()"][::turn]
+    assert texts == [
+        (
+            f"'val/k' would be the name of two values: of {ways[0]}, and of {ways[1]} (rank 1), "
+            "which is set aside, the other keys go on: rename one of the two keys"
+        )
+    ]
+    assert schema.learn([told(table, schema, stream) for stream, table in ranks]) == []
+    aside = [schema.get(name) for name, _ in ranks]
+    assert [None if stream is None else len(stream.aside) for stream in aside] == [0, 1]
+    again = Schema()
+    again.unite([schema.state()])
+    assert again.state() == schema.state()
+    assert again.learn([told(table, again, stream) for stream, table in ranks]) == []

@@ -410,3 +410,12 @@ def test_several_threads_of_one_process_may_reduce_at_once() -> None:
     for thread in threads:
         thread.join(30)
     assert results == {number: float(number) for number in range(4)}
+
+
+def test_a_key_named_like_a_count_of_nan_is_a_key_like_others() -> None:
+    """Counts of NaN are no part of what comes back, so that nothing collides with them."""
+    given = {"loss": math.nan, "loss/nonfinite": 9.0}
+    found = dm.reduce_dict(given)
+    assert list(found) == list(given)
+    assert found["loss"].isnan()
+    assert found["loss/nonfinite"] == 9.0
