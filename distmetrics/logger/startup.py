@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from distmetrics.rundir import METRICS, SPOOL, Resume, RunDirectory
 from distmetrics.spool.journal import SUFFIX
 from distmetrics.spool.merge import complete, keep_last, read_rows, total_of
 
+_LOG = logging.getLogger("distmetrics")
 COMPLETED = 1 << 26
 """Bytes of spools that a resume completes the record from, at most: the other ranks wait for it."""
 
@@ -97,6 +99,14 @@ def _complete(directory: RunDirectory) -> None:
     spooled = sum(path.stat().st_size for path in (directory.path / SPOOL).glob(f"*{SUFFIX}"))
     if 0 < spooled <= COMPLETED:
         complete(directory.path, directory.description)
+    elif spooled:
+        _LOG.warning(
+            "the spools of earlier attempts in %r hold %d MiB, too much to merge while the ranks "
+            "wait: `distmetrics merge` after the run does it; without load_state_dict running "
+            "totals go on from the last row that was written",
+            str(directory.path),
+            spooled >> 20,
+        )
 
 
 def _past(run_dir: Path, registry: Registry) -> dict[str, Any]:

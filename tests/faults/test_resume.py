@@ -151,6 +151,30 @@ def test_a_run_goes_on_after_its_last_row_without_a_checkpoint(tmp_path: Path) -
     assert [row.attempt for row in rows] == [0] * 10 + [1] * 5
 
 
+def test_spools_too_large_to_merge_at_the_start_are_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run goes on at once, and a merge afterwards brings their rows."""
+    from distmetrics.logger import startup
+    from distmetrics.spool.merge import merge
+
+    run_dir = tmp_path / "run"
+    dead_run(run_dir, 2, 20)
+    monkeypatch.setattr(startup, "COMPLETED", 10)
+
+    def train() -> None:
+        with logger_of(run_dir, resume=True) as logger:
+            for step in range(20, 30):
+                logger.log({"worst": 1.0}, step=step)
+
+    run_ranks_in_process(train, 2)
+    assert "too much to merge" in caplog.text
+    assert [row.window for row in work.rows_of(run_dir)] == work.labels(30)[10:]
+    merge(run_dir)
+    rows = sorted(work.rows_of(run_dir), key=lambda row: row.window)
+    work.check_rows(rows[:10], work.labels(20), 2)
+
+
 def test_totals_of_an_attempt_that_wrote_nothing_are_merged(tmp_path: Path) -> None:
     """An attempt that dies before its first row has its totals from the one before all the same."""
     from distmetrics.spool.merge import merge
