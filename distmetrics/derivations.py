@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from distmetrics.errors import InvalidType, in_words
+from distmetrics.errors import DeclarationConflict, InvalidType, in_words
 from distmetrics.record import Value
+from distmetrics.reductions.expression import bounded
 from distmetrics.registry import Metric, Registry
 from distmetrics.registry.keys import nearest, shown
 
@@ -45,7 +46,9 @@ class Derivations:
         known = _Known({key.removeprefix(prefix): value for key, value in values.items()}, prefix)
         found: dict[str, Value] = {}
         for name, metric in self._in(prefix, children):
-            assert metric.reduction is not None
+            if prefix + name in values:
+                self._say(metric.pattern, name, _given(prefix + name))
+                continue
             value = self._value(name, metric, known)
             if value is not None:
                 known[name] = found[prefix + name] = value
@@ -123,12 +126,18 @@ class _Known(dict[str, Value]):
         return self[bare]
 
 
+def _given(name: str) -> DeclarationConflict:
+    return DeclarationConflict(
+        f"another key gives a value of the name {name!r}, which is kept; rename one of the two"
+    )
+
+
 def _number(value: Any) -> Value | None:
-    """A derived value as an int or float; None stays None."""
-    if value is None or type(value) in (int, float):
-        return value  # type: ignore[no-any-return]
+    """A derived value as an int or float that can be written down; None stays None."""
+    if value is None or type(value) is float:
+        return value
     if isinstance(value, numbers.Integral):  # bools too
-        return int(value)
+        return bounded(int(value))
     if isinstance(value, numbers.Real) or (getattr(value, "shape", None) == ()):
         return float(value)
     raise InvalidType(f"a derived value is a number or None, not {shown(value)}")

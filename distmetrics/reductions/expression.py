@@ -6,7 +6,8 @@ the functions of `FUNCTIONS` are accepted. A key that is no identifier is quoted
 
 The arithmetic never raises: x/0 and numbers beyond float64 are infinite, and what has no value
 (0/0, the root or the logarithm of a negative number) is NaN. Sums, differences and products of
-integers are exact, and a quotient of two is correctly rounded.
+integers are exact, and a quotient of two is correctly rounded. What comes of it is an integer of
+at most 8192 bits or a float: longer ones, which few programs read, become infinite.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.reductions.state import Number
 
 MOST_CHARACTERS = 1000
+MOST_BITS = 8192
+"""Of an integer result; Python, and JSON, write up to 4300 digits, which is 14284 bits."""
 _DEEPEST = 60
 
 Values = Mapping[str, Any]
@@ -103,7 +106,16 @@ class Expression:
         object.__setattr__(self, "_evaluate", evaluate)
 
     def __call__(self, values: Values) -> Number:
-        return self._evaluate(values)
+        return bounded(self._evaluate(values))
+
+
+def bounded(value: Number) -> Number:
+    """A number that can be written down: an integer of more than `MOST_BITS` becomes a float.
+
+    >>> bounded(3), bounded(-(10**3000))
+    (3, -inf)
+    """
+    return _float(value) if isinstance(value, int) and value.bit_length() > MOST_BITS else value
 
 
 def _parsed(text: object) -> ast.expr:

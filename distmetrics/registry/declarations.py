@@ -80,7 +80,8 @@ class Declarations:
         it is, or that is, or was, ignored.
 
         Raises:
-            DeclarationConflict: a name would mean something else than before.
+            DeclarationConflict: a name would mean something else than before, or a derived key has
+                a name under which another key gives a value.
             InvalidValue: a key would refer to itself, through others or not, or to a key that is
                 made from others.
         """
@@ -152,6 +153,28 @@ def _refuse_references(metric: Metric, declared: dict[str, Metric], where: str) 
         for other in declared.values():
             if metric.pattern in other.refers:
                 raise _made_from_others(where, other, metric.pattern, metric)
+    _refuse_given_name(metric, declared, where)
+
+
+def _refuse_given_name(metric: Metric, declared: dict[str, Metric], where: str) -> None:
+    """Raise where a derived key and another one give the same name: both are then in each record.
+
+    Of other keys the logger tells, since they may never be logged together.
+    """
+    if metric.derived:
+        giver = declared.get(metric.pattern.rpartition("/")[0])
+        pairs = [] if giver is None else [(metric, giver)]
+    else:
+        names = metric.reduction.gives(metric.pattern) if metric.reduction else ()
+        found = [declared[name] for name in names if name in declared]
+        pairs = [(other, metric) for other in found if other.derived]
+    for derived, giver in pairs:
+        name, given = derived.pattern, giver.reduction
+        if given is not None and giver.exact and name in given.gives(giver.pattern):
+            raise DeclarationConflict(
+                f"{where}: {name!r} would be the name of two values: of key {name!r}, {derived}, "
+                f"and of key {giver.pattern!r}, {giver}, which gives it too; rename one of the two"
+            )
 
 
 def _made_from_others(where: str, metric: Metric, name: str, target: Metric) -> InvalidValue:
@@ -166,7 +189,7 @@ def _refuse_cycle(metric: Metric, declared: dict[str, Metric], where: str) -> No
     waiting = [metric.pattern]
     while waiting:
         name = waiting.pop()
-        for needed in declared[name].refers if name in declared else ():
+        for needed in declared[name].uses if name in declared else ():
             if needed == metric.pattern:
                 chain = [name]
                 while chain[-1] != metric.pattern:

@@ -95,6 +95,11 @@ class Metric:
         return () if self.reduction is None else self.reduction.refers
 
     @property
+    def uses(self) -> tuple[str, ...]:
+        """All keys that the value is made of: those of the call, and reduced ones."""
+        return () if self.reduction is None else (*self.reduction.refers, *self.reduction.inputs)
+
+    @property
     def exact(self) -> bool:
         """Whether `pattern` is an exact name; that of a virtual key always is."""
         return self.virtual or not is_pattern(self.pattern)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from distmetrics.errors import InvalidValue
+from distmetrics.errors import InvalidValue, in_words
 from distmetrics.record import Record
 from distmetrics.sinks.append import AppendFile
 from distmetrics.sinks.contract import Run
 
+_LOG = logging.getLogger("distmetrics")
 _BLOCK = 1 << 16
 _FIRST_FIELD = b'{"step": '
 
@@ -92,8 +95,11 @@ class JsonlSink:
         self.write_many((record,))
 
     def write_many(self, records: Sequence[Record]) -> None:
-        """Append one line a record, all of them or, with an `OSError`, none."""
-        lines = "".join([f"{record.to_json()}\n" for record in records])
+        """Append one line a record, all of them or, with an `OSError`, none.
+
+        A value that JSON cannot hold costs its key alone, which is told.
+        """
+        lines = "".join(map(_line, records))
         # UTF-8 has no lone surrogates; written as \udxxx they are escapes of JSON.
         self._opened().append(lines.encode("utf-8", "backslashreplace"))
 
@@ -113,6 +119,30 @@ class JsonlSink:
         if self._file is None:
             raise InvalidValue("this JsonlSink is not open; call open(run) before it is used")
         return self._file
+
+
+def _line(record: Record) -> str:
+    """The line of a record, without what cannot be written."""
+    try:
+        return f"{record.to_json()}\n"
+    except (TypeError, ValueError) as error:  # records that come after it must not wait for it
+        values = {key: value for key, value in record.values.items() if _is_writable(record, key)}
+        missing = ", ".join(repr(key) for key in record.values if key not in values)
+        _LOG.warning(
+            "the line of step %d in metrics.jsonl lacks %s: %s",
+            record.step,
+            missing,
+            in_words(error),
+        )
+        return f"{replace(record, values=values).to_json()}\n"
+
+
+def _is_writable(record: Record, key: str) -> bool:
+    try:
+        replace(record, values={key: record.values[key]}).to_json()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _mend_last_line(content: BinaryIO) -> None:

@@ -143,3 +143,22 @@ def test_without_a_place_it_says_so() -> None:
         JsonlSink().open(run())
     with pytest.raises(ValueError, match="not open"):
         JsonlSink("x").write(record(1))
+
+
+def test_a_value_that_cannot_be_written_costs_its_key_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The line is there, those beside it too, and a warning has step, key and reason."""
+    sink = opened(tmp_path / "metrics.jsonl")
+    values: list[dict[str, Any]] = [{"a": 1}, {"a": 2, "wide": 10**5000, "odd": {1j}}, {"a": 3}]
+    sink.write_many(
+        [
+            Record(step=step, first_step=step, window=step, time=0.0, values=each)
+            for step, each in enumerate(values)
+        ]
+    )
+    sink.close()
+    found = [Record.from_json(line).values for line in lines(sink.path)]
+    assert found == [{"a": 1}, {"a": 2}, {"a": 3}]
+    (text,) = caplog.messages
+    assert text.startswith("the line of step 1 in metrics.jsonl lacks 'wide', 'odd': ")

@@ -293,3 +293,60 @@ def test_a_merged_record_has_expressions(tmp_path: Path, monkeypatch: pytest.Mon
             logger.log({"nll": 2.0}, step=0)
     (written,) = merge(tmp_path).written
     assert written.values == {"nll": 2.0, "ppl": math.exp(2.0)}
+
+
+@pytest.mark.parametrize("derive", ["a*a*a*a*a*a", lambda values: values["a"] ** 6])
+def test_an_integer_beyond_what_files_hold_costs_no_record(tmp_path: Path, derive: Any) -> None:
+    """It is infinite there; the file and whoever completes it go on."""
+    registry = dm.Registry()
+    registry.total("a")
+    registry.derived("d", derive)
+    with dm.Logger(registry, run_dir=tmp_path) as logger:
+        for step in range(3):
+            logger.log({"a": 10**1000 if step == 1 else 1}, step=step)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["values"]["d"] for row in rows] == [1, "Infinity", "Infinity"]
+    assert [row["values"]["a"] for row in rows] == [1, 10**1000 + 1, 10**1000 + 2]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        [("d", "d + 1")],
+        [("a", "b + 1"), ("b", "a + 1")],
+        [("a", "b + 1"), ("b", "c * c"), ("c", "exp(x) + a")],
+        [("val/d", 'log("val/d")')],
+    ],
+)
+def test_a_derived_key_is_not_made_of_itself(declared: list[tuple[str, str]]) -> None:
+    """Neither at once nor by way of others; the declaration that closes the circle is refused."""
+    registry = dm.Registry()
+    registry.average("x")
+    *before, last = declared
+    for key, expression in before:
+        registry.derived(key, expression)
+    with pytest.raises(dm.errors.InvalidValue, match=rf"refers to itself: {last[0]!r} needs"):
+        registry.derived(*last)
+    assert last[0] not in [metric.pattern for metric in registry]
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_derived_key_has_a_name_of_its_own(turn: int) -> None:
+    """A key that another one gives cannot be derived, nor the other way round."""
+    declare = [lambda r: r.quantiles("lat", qs=[0.5]), lambda r: r.derived("lat/p50", "loss + 1")]
+    first, second = declare[::turn]
+    registry = dm.Registry()
+    first(registry)
+    with pytest.raises(dm.DeclarationConflict, match=r"'lat/p50'.*quantiles.*rename one"):
+        second(registry)
+
+
+def test_a_derived_key_that_a_pattern_gives_is_told_of_once() -> None:
+    """What was logged is kept."""
+    registry = dm.Registry()
+    registry.quantiles("lat*", qs=[0.5])
+    registry.derived("lat/p50", "loss + 1")
+    with pytest.warns(dm.DistmetricsWarning, match="'lat/p50'.*another key gives") as told:
+        found = logged(registry, [{"loss": 1.0, "lat": 3.0}] * 2)
+    assert found == [{"loss": 1.0, "lat/p50": 3.0}] * 2
+    assert len(told) == 1

@@ -139,3 +139,13 @@ def test_a_key_that_is_no_number_is_named() -> None:
     """An expression over a histogram is an error that names the key."""
     with pytest.raises(InvalidType, match="'hist' is no number"):
         Expression("hist + 1")({"hist": {"edges": [], "counts": []}})
+
+
+def test_an_integer_that_few_could_read_becomes_infinite() -> None:
+    """Results are bounded, what leads to them is not."""
+    wide = {"a": 10**2000}
+    assert Expression("a")(wide) == 10**2000
+    assert Expression("a * a")(wide) == math.inf
+    assert Expression("-a * a")(wide) == -math.inf
+    assert Expression("a * a * a / (a * a)")(wide) == math.inf
+    assert Expression("a * a - a * a + 7")(wide) == 7
