@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.reductions import Reduction
-from distmetrics.registry.keys import is_pattern, nearest, shown
+from distmetrics.registry.keys import is_pattern, shown
 
 Nonfinite = Literal["propagate", "skip"]
 Scaling = Literal["invariant", "extensive", "per_rank"]
@@ -154,17 +154,12 @@ class Metric:
 def described(
     pattern: str, reduction: Reduction | None, options: Mapping[str, object], where: str
 ) -> Metric:
-    """The metric of a declaration whose keywords are still to be checked.
+    """The metric of a declaration whose keywords exist, and have still to be checked.
 
     Raises:
-        InvalidType: a keyword that does not exist, or a value of a wrong type.
+        InvalidType: a value of a wrong type.
         InvalidValue: a value that is not accepted.
     """
-    for name in options:
-        if name not in Described.__annotations__:
-            near = nearest(name, Described.__annotations__, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidType(f"{where} got an unexpected keyword argument {name!r}{hint}")
     own = "invariant" if reduction is None else reduction.scaling
     scaling = options.get("scaling")
     return Metric(

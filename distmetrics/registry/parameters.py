@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distmetrics import reductions
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.reductions import Reduction
-from distmetrics.registry.keys import checked_name, shown
+from distmetrics.registry.keys import checked_name, nearest, shown
 
 COUNTED = ("weight", "numerator", "denominator", "of")
 """Options that name a key which is a count unless it is registered otherwise."""
@@ -27,15 +28,47 @@ def build(kind: str, params: Mapping[str, Any], where: str) -> Reduction:
         InvalidType: an option of a wrong type, one that does not exist, or one that is missing.
         InvalidValue: an option with a value that is not accepted, or a kind that does not exist.
     """
+    check_names(kind, params, where)
     checked = {name: _checked(name, value, where) for name, value in params.items()}
     if kind == "ratio" and not {"numerator", "denominator"} <= checked.keys():
         raise InvalidType(f"{where}: a ratio needs the keys numerator= and denominator=")
+    for name, option in _options(kind).items():
+        if option.default is option.empty and name not in checked:
+            raise InvalidType(f"{where}: {kind} needs {name}=")
     try:
         return reductions.make(kind, **checked)
     except TypeError as error:
         raise InvalidType(f"{where}: {error}") from None
     except ValueError as error:
         raise InvalidValue(f"{where}: {error}") from None
+
+
+def check_names(
+    kind: str, params: Iterable[str], where: str, described: Iterable[str] = ()
+) -> None:
+    """Raise `InvalidType` for an option that a kind does not have, with the nearest that it has.
+
+    Args:
+        kind: the name of a reduction, or "ignore", which has no options; others are not looked at.
+        params: the names of its options.
+        where: for messages.
+        described: other keywords that the declaration takes, and that may have been meant.
+    """
+    options = _options(kind)
+    if kind not in (*reductions.BUILDERS, "ignore"):
+        return
+    for name in params:
+        if name not in options:
+            near = nearest(name, [*options, *described], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            takes = ", ".join([*options, *described]) or "none"
+            raise InvalidType(f"{where}: {kind} has no option {name!r}{hint} (it has {takes})")
+
+
+def _options(kind: str) -> Mapping[str, inspect.Parameter]:
+    """The options of a reduction."""
+    builder = reductions.BUILDERS.get(kind)
+    return {} if builder is None else inspect.signature(builder).parameters
 
 
 def _checked(name: str, value: object, where: str) -> object:

@@ -241,7 +241,7 @@ class Registry(Vocabulary):
         from distmetrics.registry import toml
 
         name = os.fspath(path)
-        settings, entries = toml.loads(Path(path).read_text(encoding="utf-8-sig"), name)
+        settings, entries = toml.loads(toml.decoded(Path(path).read_bytes(), name), name)
         try:
             registry = cls(**settings)
         except (InvalidType, InvalidValue) as error:

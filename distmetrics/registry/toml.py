@@ -71,6 +71,22 @@ def dumps(metrics: Iterable[Metric], default: str, strict: bool) -> str:
     return tomlkit.dumps(document)
 
 
+def decoded(content: bytes, name: str) -> str:
+    """The text of a file.
+
+    Raises:
+        InvalidValue: it is not UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InvalidValue(
+            f"{name}, line {line}: a registry is a text in UTF-8, and this line is none "
+            f"({error.reason} {content[error.start : error.end]!r}); save the file as UTF-8"
+        ) from None
+
+
 def loads(text: str, name: str) -> tuple[dict[str, Any], list[Declared]]:
     """The settings in a file, and its entries in order.
 
@@ -87,6 +103,8 @@ def loads(text: str, name: str) -> tuple[dict[str, Any], list[Declared]]:
         content = tomlkit.parse(text).unwrap()
     except ParseError as error:
         reason = str(error).partition(" at line")[0]
+        if "end of file" in reason or ("\\x00" in reason and "\0" not in text):
+            reason = "the text ends within a declaration: is a closing quote, ] or } missing?"
         raise InvalidValue(f"{name}, line {error.line}: {reason}") from None
     except TOMLKitError as error:  # a key that comes again, of which it does not give the line
         raise InvalidValue(f"{name}, line {_repeated(text)}: {error}") from None
@@ -123,6 +141,11 @@ def _declaration(key: str, options: object, where: str) -> dict[str, Any]:
     for option, value in options.items():
         if option in Described.__annotations__:
             declaration[option] = value
+        elif option == "function" and options["reduction"] == "derived":
+            raise InvalidValue(
+                f"{where} has the option function={shown(value)}, which a file cannot hold; derive "
+                "it by an expression such as 'exp(loss)', or declare it in Python"
+            )
         elif option != "reduction":
             declaration["params"][option] = value
     return declaration

@@ -9,13 +9,11 @@ from distmetrics.errors import InvalidType
 from distmetrics.reductions import Derive
 from distmetrics.registry.declarations import Declarations
 from distmetrics.registry.keys import checked_key, checked_name, shortened
-from distmetrics.registry.metric import IGNORE, described
-from distmetrics.registry.parameters import build
+from distmetrics.registry.metric import IGNORE, Described, described
+from distmetrics.registry.parameters import build, check_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from distmetrics.registry.metric import Described
 
 _COMPUTED = ("ratio", "rate", "derived")
 _ONE_KEY = "its key is computed and never logged, so there is nothing that a pattern could match"
@@ -203,6 +201,9 @@ class Vocabulary:
                 if kind in _COMPUTED
                 else checked_key(pattern, where)
             )
+            known = Described.__annotations__
+            unknown = [name for name in options if name not in known]
+            check_names(kind, [*params, *unknown], where, known)
             reduction = None if kind == IGNORE else build(kind, params, where)
             metrics.append(described(text, reduction, options, where))
         self._declarations.add(metrics, f"registry.{kind}(...)")

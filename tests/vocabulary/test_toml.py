@@ -148,6 +148,18 @@ def test_a_file_may_be_written_by_hand(tmp_path: Path) -> None:
         ("[metrics]", "[metric]", "line 5: 'metric'"),
         ("strict = false", "strict = = false", "line 3: "),
         ("perplexity = {reduction", "loss = {reduction", "line 8: .*loss.*already"),
+        (
+            'expression = "exp(loss)"',
+            'function = "os.system"',
+            "line 8: key 'perplexity' has the option function=str 'os.system', which a file cannot",
+        ),
+        ("weight = ", "wieght = ", "line 6: key 'loss'.*'wieght'; did you mean 'weight'"),
+        ('unit = "nats"', 'untis = "nats"', "line 6: key 'loss'.*'untis'; did you mean 'unit'"),
+        ('"count", group', '"ignore", weight', "line 7: .*ignore has no option 'weight'"),
+        ('numerator = "hits"', 'numertor = "hits"', "line 10.*did you mean 'numerator'"),
+        ('"average", weight = "num_tokens"', '"rate"', "line 6: key 'loss'.*rate needs of="),
+        ('denominator = "n"\n', "x = {y = 1", "line 13: the text ends within a declaration"),
+        ('denominator = "n"\n', 'x = "n', "line 13: the text ends within a declaration"),
     ],
 )
 def test_an_error_gives_file_line_and_key(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -155,6 +167,14 @@ def test_an_error_gives_file_line_and_key(tmp_path: Path, old: str, new: str, sa
     assert old in _FILE
     with pytest.raises(dm.DistmetricsError, match=rf"registry\.toml.*{said}"):
         read(tmp_path, _FILE.replace(old, new))
+
+
+def test_a_text_of_another_encoding_gives_file_and_line(tmp_path: Path) -> None:
+    """Latin-1, say, which an old editor has written."""
+    file = tmp_path / "registry.toml"
+    file.write_bytes('[metrics]\n"größe" = {reduction = "average"}'.encode("latin-1"))
+    with pytest.raises(dm.errors.InvalidValue, match=r"registry\.toml, line 2: .*UTF-8.*xf6"):
+        dm.Registry.from_toml(file)
 
 
 def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
