@@ -1,10 +1,11 @@
 """Prints the confusion matrix of the audit's judge over simulated runs with planted faults.
 
-Run: python benchmarks/audit_confusion.py [--set tuning|testing] [--seeds 20] [--no-counts]
+Run: python benchmarks/audit_confusion.py [--set tuning|testing|fresh] [--seeds 20] [--no-counts]
 
 Rules and thresholds were set on the settings called `tuning`; those called `testing` have other
 world sizes, step counts, batch sizes, noise levels and drifts, and were only looked at afterwards.
-(Two earlier sets of that kind led to changes, and belong to `tuning` since.)
+(Two earlier sets of that kind led to changes, and belong to `tuning` since.) Those called `fresh`
+were run once, after the last change.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ SETTINGS = {
         Setting(sizes=(1, 5), steps=140, batch=45, sigma=0.8, ragged=True, drift=5e-5),
         Setting(sizes=(2, 4, 8), steps=85, batch=112, sigma=0.5, ragged=True, drift=1e-3),
         Setting(sizes=(1, 2, 4, 8), steps=700, batch=384, sigma=1.1, ragged=True, drift=6e-3),
+    ],
+    "fresh": [
+        Setting(sizes=(1, 2, 4), steps=35, batch=24, sigma=0.7, ragged=True),
+        Setting(sizes=(1, 2, 4), steps=250, batch=56, sigma=0.35, ragged=True, drift=4e-3),
+        Setting(sizes=(1, 2, 3), steps=95, batch=72, sigma=0.9, drift=2e-4),
+        Setting(sizes=(2, 4, 8), steps=160, batch=64, sigma=0.6, ragged=True, drift=3e-2),
+        Setting(sizes=(1, 4), steps=400, batch=100, sigma=0.5, ragged=True, drift=1e-3),
+        Setting(sizes=(1, 2), steps=60, batch=20, sigma=0.8, ragged=True),
     ],
 }
 
