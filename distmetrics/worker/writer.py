@@ -181,8 +181,8 @@ class Writer:
             if self._unwritten:
                 self._report(
                     f"{len(self._unwritten)} records could not be written to metrics.jsonl of "
-                    f"{self._run.directory}; `distmetrics merge` writes them once there is room, "
-                    "from the spools"
+                    f"{self._run.directory}; once there is room `distmetrics merge` writes those "
+                    "that the spools hold, which stats()['spooled_step'] tells"
                 )
 
     def handle(self, name: str) -> Any:
