@@ -149,6 +149,8 @@ class Outcome:
         raised: streams that every rank waits for, and the watermark to which all are raised.
         arrived: of these, those of which nothing is left to be reduced.
         absent: for each stream that some rank waits for, the ranks that do not.
+        elsewhere: of these, the streams that they wait for instead, by rank.
+        ended: for each collective call that some rank waits for, the ranks that have closed.
         leavers: the ranks that take part in no later round.
     """
 
@@ -163,6 +165,8 @@ class Outcome:
     raised: dict[str, int] = field(default_factory=dict)
     arrived: set[str] = field(default_factory=set)
     absent: dict[str, list[int]] = field(default_factory=dict)
+    elsewhere: dict[int, list[str]] = field(default_factory=dict)
+    ended: dict[str, list[int]] = field(default_factory=dict)
     leavers: list[int] = field(default_factory=list)
 
 
@@ -356,7 +360,11 @@ def _goal(name: str, peers: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def _note_arrivals(peers: Sequence[Mapping[str, Any]], outcome: Outcome) -> None:
+    outcome.elsewhere = {rank: list(p["waiting"]) for rank, p in enumerate(peers) if p["waiting"]}
+    closed = [rank for rank, peer in enumerate(peers) if peer["closed"]]
     for name in dict.fromkeys(name for peer in peers for name in peer["waiting"]):
+        if closed and name.startswith(COLLECTIVE):
+            outcome.ended[name] = closed
         goal = _goal(name, peers)
         if goal is not None:
             outcome.raised[name] = goal

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -77,6 +77,7 @@ class Core:
         self._regressed = False
         self._logged = False
         self._waited = 0.0
+        self._noted_closed: set[int] = set()
         self._snapshotters: dict[str, Snapshotter] = {}
         self._names = Names()
         self._scopes: list[Scope] = []
@@ -192,7 +193,9 @@ class Core:
                     self.staging.add(snapshot)
                 self.push(Logged(REDUCE, None, snapshot, False, self.clock.now()))
             ticket = self._meet(REDUCE)
-        return self._values(ticket, "reduce")
+        values = self._values(ticket, "reduce")
+        self._note_closed(ticket.closed)
+        return values
 
     def state(self) -> dict[str, Any]:
         """The state to go on from; see `Logger.state_dict`."""
@@ -230,6 +233,17 @@ class Core:
         self.notices.tell()
         return values
 
+    def _note_closed(self, closed: Sequence[int]) -> None:
+        """Warn, once for each, of ranks that had closed before all ranks reduced."""
+        new = [rank for rank in closed if rank not in self._noted_closed]
+        if new:
+            self._noted_closed.update(new)
+            has = "has closed its logger" if len(new) == 1 else "have closed their loggers"
+            self.notices.say(
+                f"reduce: {name_ranks(new)} {has}: the values are those of the other ranks, from "
+                "now on; call reduce before any rank closes, on every rank"
+            )
+
     def wait(self, ticket: Ticket, step: int, call: str) -> dict[str, Any]:
         """What a collective call waits for."""
         worker = self._parts.worker
@@ -257,13 +271,14 @@ class Core:
 
     def _absent(self, ticket: Ticket, step: int, call: str) -> PeerTimeoutError:
         absent = dict(ticket.absent)
-        keys = self._parts.streams.keys_of(ticket.stream)
+        keys = self._parts.streams.keys_of("" if ticket.stream == STATE else ticket.stream)
         logged = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
         who = _ranks_and_steps(absent) if absent else "some ranks"
         at = f" at step {step}" if step >= 0 else ""
         return PeerTimeoutError(
             f"{call}{at}{logged}: {who} did not call it within "
-            f"peer_timeout={self._peer_timeout:g} s; every rank must call it",
+            f"peer_timeout={self._peer_timeout:g} s{_others(ticket.elsewhere)}; every rank must "
+            "call it",
             tuple(absent),
         )
 
@@ -430,3 +445,19 @@ def _ranks_and_steps(absent: Mapping[int, int]) -> str:
         f"rank {rank}: {'none' if step < 0 else step}" for rank, step in list(absent.items())[:8]
     )
     return f"{name_ranks(list(absent))} (last steps: {last})"
+
+
+def _others(elsewhere: Mapping[int, Sequence[str]]) -> str:
+    """What ranks that did not come wait for instead."""
+    waits = [
+        f"rank {rank} in {' and '.join(map(_call_of, streams))}"
+        for rank, streams in list(elsewhere.items())[:8]
+    ]
+    return f" (waiting meanwhile: {', '.join(waits)})" if waits else ""
+
+
+def _call_of(stream: str) -> str:
+    """The call that waits for a stream."""
+    if stream.startswith(COLLECTIVE):
+        return {REDUCE: "reduce", STATE: "state_dict"}.get(stream, stream)
+    return f"flush(wait=True) of {stream!r}" if stream else "flush(wait=True)"

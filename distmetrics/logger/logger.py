@@ -188,7 +188,8 @@ class Logger(Scope):
             outputs: as for `log`; ranks may give different keys.
             weight: as for `log`.
 
-        Ranks: all; every rank gets the same dict.
+        Ranks: all; every rank gets the same dict. A rank that has closed has no part in it, which
+            is warned of once.
         Collective: up to two rounds of the workers.
 
         Raises:
@@ -210,7 +211,7 @@ class Logger(Scope):
 
         Raises:
             PeerTimeoutError: some ranks did not call this within `peer_timeout`; it names them.
-            PeerLostError: a rank is gone.
+            PeerLostError: a rank is gone, or has closed.
         """
         return self._core.state()
 

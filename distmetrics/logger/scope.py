@@ -108,7 +108,8 @@ class Scope:
                 ``every=None`` the latest step of its parent.
             wait: return the reduced values.
 
-        Ranks: any; with `wait` all.
+        Ranks: any; with `wait` all. A rank that has closed is not waited for: all that it has
+            logged is in the values.
         Collective: none; with `wait` up to two rounds of the workers.
 
         Returns:

@@ -16,10 +16,12 @@ class Answer(NamedTuple):
     Attributes:
         reached: the watermark of the stream to which all ranks were raised.
         values: as JSON-able values.
+        closed: the ranks that had closed, and have no part in it.
     """
 
     reached: int
     values: dict[str, Any]
+    closed: Sequence[int] = ()
 
 
 class Calls:
@@ -55,8 +57,7 @@ class Calls:
             most = max(count.get(name, 0) for count in counts)
             if self.counts.get(name, 0) < most:
                 known = next(r for r, count in enumerate(counts) if count.get(name, 0) == most)
-                reached, values = told[known][name]
-                missed[name] = self._answers[name] = Answer(reached, values)
+                missed[name] = self._answers[name] = Answer(*told[known][name])
                 self.counts[name] = most
         return missed
 

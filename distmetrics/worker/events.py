@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,6 +39,8 @@ class Ticket:
         stream: its name.
         label: of the window that this call closed here.
         absent: the ranks that do not wait for it yet, and their last steps.
+        elsewhere: of these, the streams that they wait for instead, by rank.
+        closed: the ranks that had closed, and have no part in `values`.
         values: the values of the stream's last row, once it is reduced.
         reached: the watermark of the stream then, the same on every rank.
         error: why it will not be.
@@ -50,6 +52,8 @@ class Ticket:
     stream: str
     label: int = -1
     absent: dict[int, int] = field(default_factory=dict)
+    elsewhere: dict[int, list[str]] = field(default_factory=dict)
+    closed: Sequence[int] = ()
     values: dict[str, Any] = field(default_factory=dict)
     reached: int = 0
     error: Exception | None = None

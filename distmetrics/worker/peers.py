@@ -35,6 +35,10 @@ class Peers:
                 self._closed.add(rank)
         self.gone.update(outcome.leavers)
 
+    def last_step(self, rank: int) -> int | None:
+        """The last step of a rank before it closed; None where none is known."""
+        return self._steps.get(rank)
+
     def last_steps(self, ranks: Sequence[int]) -> str:
         """The last steps of ranks, for messages."""
         texts = []
@@ -62,7 +66,7 @@ class Peers:
         """
         self._lost.update(ranks)
         rank = ranks[0] if ranks else None
-        step = None if rank is None else self._steps.get(rank)
+        step = None if rank is None else self.last_step(rank)
         who = f"{name_ranks(ranks)} is lost" if len(ranks) == 1 else "ranks are lost"
         if len(ranks) > 1:
             who = f"{name_ranks(ranks)} are lost"

@@ -324,7 +324,16 @@ class Streams:
         for ticket in taken:
             answer = answers[ticket.stream]
             ticket.reached, ticket.values = answer.reached, copy.deepcopy(answer.values)
+            ticket.closed = answer.closed
         return self._take(taken)
+
+    def refuse(self, errors: Mapping[str, Exception]) -> list[Ticket]:
+        """The calls that waited when the round began and cannot be answered, with the reason."""
+        with self._consuming:
+            refused = [t for t in self.waiting if t in self._offered and t.stream in errors]
+            for ticket in refused:
+                ticket.error = errors[ticket.stream]
+            return self._take(refused)
 
     def _raise(self, marks: Mapping[str, int]) -> None:
         """Promise what a round has agreed on, where nothing is open."""

@@ -236,7 +236,7 @@ class Worker:
             self._commit(self._writer, outcome.rows, reduced)
         self._report(outcome)
         self._serve(outcome)
-        if STATE in outcome.arrived and not outcome.more:
+        if STATE in outcome.arrived and STATE not in outcome.ended and not outcome.more:
             opens = self._streams.open_windows()
             state = yield from capture(offer, opens, self._schema, self.results, self._topology)
             self._answer({STATE: Answer(outcome.raised[STATE], state)})
@@ -267,18 +267,40 @@ class Worker:
 
     def _serve(self, outcome: Outcome) -> None:
         """Give the waiting calls what they wait for."""
-        for ticket in list(self._streams.waiting):
-            ticket.absent = {
-                rank: outcome.latest[rank] for rank in outcome.absent.get(ticket.stream, [])
-            }
+        self._note_absent(outcome)
+        if STATE in outcome.ended:
+            self._let_go(self._streams.refuse({STATE: self._stateless(outcome.ended[STATE])}))
         answers = {}
         for name in sorted(outcome.arrived - {STATE}):
             reached = outcome.raised[name]
             label = reached - 1 if name.startswith(COLLECTIVE) else None  # of this call, no other
-            answers[name] = Answer(reached, self.results.last(name, label))
+            closed = outcome.ended.get(name, ())
+            answers[name] = Answer(reached, self.results.last(name, label), closed)
         self._answer(answers)
         if not outcome.more:
             self._pay()
+
+    def _note_absent(self, outcome: Outcome) -> None:
+        """Let the waiting calls know whom they wait for, as long as some rank waits for them."""
+        for ticket in list(self._streams.waiting):
+            name = ticket.stream
+            if name in outcome.absent:
+                absent = outcome.absent[name]
+                ticket.absent = {rank: outcome.latest[rank] for rank in absent}
+                ticket.elsewhere |= outcome.elsewhere
+                ticket.elsewhere = {r: s for r, s in ticket.elsewhere.items() if r in absent}
+            elif name in outcome.raised:
+                ticket.absent, ticket.elsewhere = {}, {}
+
+    def _stateless(self, closed: Sequence[int]) -> PeerLostError:
+        """Why there is no state to be had once ranks have closed."""
+        has = "has closed its logger" if len(closed) == 1 else "have closed their loggers"
+        return PeerLostError(
+            f"state_dict: {name_ranks(closed)} {has}, and a state of the others would lack its "
+            "part of windows that are not over yet; take the state before any rank closes",
+            closed[0],
+            self._peers.last_step(closed[0]),
+        )
 
     def _pay(self) -> None:
         """Let the calls return that have returned on other ranks before."""
