@@ -155,7 +155,7 @@ def flatten(outputs: object, refuse: Refuse = raise_at_once) -> dict[str, Any]:
         refuse(
             "outputs",
             InvalidType(
-                f"log takes a dict of key to value, not {shown(outputs)}; "
+                f"outputs are a dict of key to value, not {shown(outputs)}; "
                 'write log({"loss": loss})'
             ),
         )
@@ -174,7 +174,7 @@ def flatten(outputs: object, refuse: Refuse = raise_at_once) -> dict[str, Any]:
 
 
 def _walk(outputs: Mapping[str, Any], prefix: str, refuse: Refuse) -> Iterable[tuple[str, Any]]:
-    within = f"log: in {prefix!r}" if prefix else "log"
+    within = f"outputs: in {prefix!r}" if prefix else "outputs"
     for key, value in outputs.items():
         try:
             text = prefix + checked_key(key, within)

@@ -347,14 +347,14 @@ def test_a_text_of_an_enumeration_is_a_plain_key() -> None:
 @pytest.mark.parametrize(
     ("outputs", "error", "said"),
     [
-        (5, InvalidType, "log takes a dict of key to value, not int 5"),
-        ([("a", 1)], InvalidType, "log takes a dict"),
+        (5, InvalidType, "outputs are a dict of key to value, not int 5"),
+        ([("a", 1)], InvalidType, "outputs are a dict"),
         (torch.ones(2), InvalidType, "not Tensor"),
         ({1: 2}, InvalidType, "a key is a str.*not int 1"),
         ({None: 2}, InvalidType, "a key is a str"),
-        ({"a": {0: 1}}, InvalidType, "log: in 'a/'.*not int 0"),
+        ({"a": {0: 1}}, InvalidType, "outputs: in 'a/'.*not int 0"),
         ({"": 1}, InvalidValue, "not empty"),
-        ({"a": {"": 1}}, InvalidValue, "log: in 'a/'.*not empty"),
+        ({"a": {"": 1}}, InvalidValue, "outputs: in 'a/'.*not empty"),
         ({"a/": 1}, InvalidValue, "ends in '/'"),
         ({"a\nb": 1}, InvalidValue, "no control character"),
         ({"a\x00": 1}, InvalidValue, "no control character"),

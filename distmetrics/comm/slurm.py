@@ -73,7 +73,7 @@ def expand_nodelist(value: str | Sequence[str]) -> list[str]:
         value: e.g. ``"node[01-03,07],login"``; a sequence of such texts is taken as well.
 
     Raises:
-        LaunchError: `value` is malformed; it is quoted.
+        LaunchError: `value` is malformed, or no text; it is quoted.
 
     Example:
         >>> expand_nodelist("node[01-03,07],a-[1-2]-b,login")
@@ -81,7 +81,7 @@ def expand_nodelist(value: str | Sequence[str]) -> list[str]:
         >>> expand_nodelist("r[1-2]n[08-10]")[:4]
         ['r1n08', 'r1n09', 'r1n10', 'r2n08']
     """
-    text = value if isinstance(value, str) else ",".join(value)
+    text = value if isinstance(value, str) else _joined(value)
     names: list[str] = []
     for name in _split_names(text):
         parts = [
@@ -92,6 +92,16 @@ def expand_nodelist(value: str | Sequence[str]) -> list[str]:
             raise _malformed(text, "it names more nodes than any cluster has")
         names.extend("".join(choice) for choice in itertools.product(*parts))
     return names
+
+
+def _joined(texts: Any) -> str:
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise LaunchError(
+            f"a Slurm node list is a text such as 'node[01-03]', not {texts!r} (is "
+            "SLURM_JOB_NODELIST set here?); set MASTER_ADDR to the host of the first task to do "
+            "without it"
+        )
+    return ",".join(texts)
 
 
 def _split_names(text: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.functional.channel import Call, Result, reduce
 from distmetrics.presets import matching_counts
 from distmetrics.registry import Registry
+from distmetrics.registry.keys import checked_key, shown
 from distmetrics.values import is_scalar
 
 _INT64 = torch.iinfo(torch.int64)
@@ -112,12 +113,14 @@ def reduce_scalar_outputs_for_logging(
     devices: dict[str, torch.device] = {}
 
     def outputs(known: Registry) -> Mapping[str, Any]:
+        if not isinstance(return_dict, MutableMapping):
+            raise InvalidType(f"{name} takes a dict of outputs, not {shown(return_dict)}")
         given = {
             key: value
             for key, value in return_dict.items()
             if isinstance(value, torch.Tensor) and value.dim() == 0 and key not in skip_keys
         }
-        _check_keys(given)
+        _check_keys(given, name)
         devices.update(_devices(given))
         return given | _weights(given, return_dict, known)
 
@@ -133,9 +136,9 @@ def reduce_scalar_outputs_for_logging(
 
 def _scalars(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise InvalidType(f"reduce_dict takes a dict of scalars, not a {type(given).__name__}")
+        raise InvalidType(f"reduce_dict takes a dict of scalars, not {shown(given)}")
     scalars = {key: value for key, value in given.items() if value is not None}
-    _check_keys(scalars)
+    _check_keys(scalars, "reduce_dict")
     for key, value in scalars.items():
         if not is_scalar(value):
             raise InvalidType(
@@ -151,10 +154,9 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:60]!r}"
 
 
-def _check_keys(given: Mapping[Any, Any]) -> None:
+def _check_keys(given: Mapping[Any, Any], where: str) -> None:
     for key in given:
-        if not isinstance(key, str) or not key:
-            raise InvalidType(f"key {key!r} is not accepted: a key is a text that is not empty")
+        checked_key(key, where)
 
 
 def _weights(

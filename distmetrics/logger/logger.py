@@ -5,20 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from distmetrics.errors import InvalidType, InvalidValue
 from distmetrics.exchange.topology import Mesh
+from distmetrics.logger.arguments import (
+    check_choice,
+    check_flag,
+    check_mesh,
+    check_name,
+    check_seconds,
+    checked_every,
+    checked_path,
+    spool_folder,
+)
 from distmetrics.logger.core import Core
 from distmetrics.logger.parts import Options
 from distmetrics.logger.scope import Scope
 from distmetrics.logger.sigterm import check_main_thread
 from distmetrics.record import Value
 from distmetrics.registry import Registry
-from distmetrics.registry.keys import checked_key
-from distmetrics.rundir import SPOOL
+from distmetrics.registry.keys import shown
 from distmetrics.sinks import SinkSpec
 
 if TYPE_CHECKING:
@@ -107,30 +115,35 @@ class Logger(Scope):
         record_contributions: bool = False,
     ) -> None:
         if registry is not None and not isinstance(registry, Registry):
-            raise InvalidType(f"registry= is a Registry, not a {type(registry).__name__}")
-        for name, path in (("run_dir", run_dir), ("spool_dir", spool_dir)):
-            if path is not None and not isinstance(path, str | os.PathLike):
-                raise InvalidType(f"{name}= is a path, not a {type(path).__name__}")
+            raise InvalidType(f"registry= is a Registry or None, not {shown(registry)}")
+        folder = checked_path("run_dir", run_dir)
+        check_mesh(mesh)
         if config is not None and not isinstance(config, Mapping):
-            raise InvalidType(f"config= is a dict, not a {type(config).__name__}")
-        _check_choice("errors", errors, ("raise", "warn"))
-        _check_choice("resume", resume, (True, False, "auto"))
-        if resume is not False and run_dir is None:
+            raise InvalidType(f"config= is a dict or None, not {shown(config)}")
+        check_choice("errors", errors, ("raise", "warn"))
+        check_choice("resume", resume, (True, False, "auto"))
+        if resume is not False and folder is None:
             raise InvalidValue("resume= needs run_dir=; pass the directory of the run to resume")
-        _check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
-        _check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
+        check_choice("on_step_regress", on_step_regress, ("warn", "error", "accept"))
+        check_choice("on_peer_lost", on_peer_lost, ("warn", "error"))
+        for name, flag in (
+            ("spool", spool),
+            ("handle_sigterm", handle_sigterm),
+            ("record_contributions", record_contributions),
+        ):
+            check_flag(name, flag)
         if handle_sigterm:
             check_main_thread()
-        if record_contributions and run_dir is None:
+        if record_contributions and folder is None:
             raise InvalidValue("record_contributions=True needs run_dir=, where the files go")
         for name, seconds in (
             ("peer_timeout", peer_timeout),
             ("start_timeout", start_timeout),
             ("notice_after", notice_after),
         ):
-            _check_seconds(name, seconds)
+            check_seconds(name, seconds)
         options = Options(
-            None if run_dir is None else Path(run_dir).expanduser(),
+            folder,
             sinks,
             checked_every(every),
             mesh,
@@ -140,9 +153,9 @@ class Logger(Scope):
             start_timeout,
             notice_after,
             on_peer_lost == "error",
-            _spool_folder(spool, run_dir, spool_dir),
-            bool(handle_sigterm),
-            bool(record_contributions),
+            spool_folder(spool, folder, checked_path("spool_dir", spool_dir)),
+            handle_sigterm,
+            record_contributions,
         )
         known = Registry() if registry is None else registry
         core = Core(known, options, errors == "warn", on_step_regress)
@@ -169,7 +182,7 @@ class Logger(Scope):
             InvalidValue: the name is empty or begins or ends with a slash, or the child was made
                 with another `every`.
         """
-        _check_name(name)
+        check_name(name)
         with self._core.lock:  # threads that ask for the same child get the same one
             known = self._children.get(name)
             if known is None:
@@ -305,41 +318,3 @@ class Child(Scope):
     def child(self, name: str, every: int | None = None) -> Child:
         """A child of this child: its name is ``parent/name``."""
         return self._parent.child(f"{self.name}/{name}", every)
-
-
-def checked_every(every: Any) -> int | None:
-    """The number of steps of a window, or None."""
-    if every is None:
-        return None
-    if isinstance(every, bool) or not isinstance(every, int):
-        raise InvalidType(f"every= is a whole number of steps or None, not {every!r}")
-    if not 0 < every < 1 << 40:
-        raise InvalidValue(f"every= is at least 1, not {every}")
-    return every
-
-
-def _check_choice(name: str, value: object, accepted: tuple[object, ...]) -> None:
-    if value not in accepted:
-        raise InvalidValue(f"{name}= is one of {', '.join(map(repr, accepted))}, not {value!r}")
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e8:
-        raise InvalidValue(f"{name}= is a number of seconds, above 0 and finite, not {value!r}")
-
-
-def _check_name(name: object) -> None:
-    checked_key(name, "a child's name")
-    if isinstance(name, str) and name.startswith("/"):
-        raise InvalidValue(f"a child's name has no slash at its ends: {name!r}")
-
-
-def _spool_folder(
-    spool: bool, run_dir: str | os.PathLike[str] | None, spool_dir: str | os.PathLike[str] | None
-) -> Path | None:
-    """Where closed windows are kept; None where they are not."""
-    if spool_dir is not None and (run_dir is None or not spool):
-        raise InvalidValue("spool_dir= needs run_dir= and spool=True; leave it out, or give those")
-    if run_dir is None or not spool:
-        return None
-    return Path(run_dir).expanduser() / SPOOL if spool_dir is None else Path(spool_dir).expanduser()

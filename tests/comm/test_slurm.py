@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -182,3 +183,10 @@ def test_outside_slurm_the_environment_holds_nothing() -> None:
     assert env.pop("tasks_per_node_list") == env.pop("nodelist") == []
     assert set(env.values()) == {None}
     assert "job_id" in env
+
+
+@pytest.mark.parametrize("value", [None, 3, b"n[1-2]", [None]])
+def test_what_is_no_node_list_is_quoted(value: Any) -> None:
+    """A variable that is not set, say."""
+    with pytest.raises(LaunchError, match=r"not (None|3|b'n\[1-2\]'|\[None\]) \(is SLURM_JOB_NO"):
+        expand_nodelist(value)

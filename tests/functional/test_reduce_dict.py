@@ -352,11 +352,20 @@ def test_what_is_no_dict_is_refused(given: Any) -> None:
         dm.reduce_dict(given)
 
 
-def test_a_key_that_is_no_text_is_refused() -> None:
-    """Keys are strings, and not empty."""
-    for key in (3, "", None):
-        with pytest.raises(TypeError, match=repr(key)):
-            dm.reduce_dict({key: 1.0})  # type: ignore[dict-item]
+@pytest.mark.parametrize(
+    ("key", "error", "said"),
+    [
+        (3, TypeError, "reduce_dict: a key is a str.*not int 3"),
+        (None, TypeError, "reduce_dict: a key is a str.*not NoneType"),
+        ("", ValueError, "reduce_dict: a key is a text that is not empty"),
+        ("a/", ValueError, "reduce_dict: 'a/' ends in '/'"),
+        ("a\n", ValueError, "reduce_dict: 'a.n' holds"),
+    ],
+)
+def test_what_is_no_key_is_refused(key: Any, error: type[Exception], said: str) -> None:
+    """The error names the function that was called, and what came."""
+    with pytest.raises(error, match=said):
+        dm.reduce_dict({key: 1.0})
 
 
 def test_ranks_that_make_different_calls_are_told() -> None:

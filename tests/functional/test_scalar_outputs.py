@@ -360,3 +360,9 @@ def test_a_registry_of_another_type_is_refused() -> None:
     """`registry=` takes a Registry."""
     with pytest.raises(TypeError, match="Registry"):
         reduce_outputs({}, registry={"n": "count"})  # type: ignore[arg-type]
+
+
+def test_outputs_that_are_no_dict_are_refused() -> None:
+    """The error names the function and what came."""
+    with pytest.raises(TypeError, match="for_logging takes a dict of outputs, not NoneType"):
+        reduce_outputs(None)  # type: ignore[arg-type]

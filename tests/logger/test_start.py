@@ -24,7 +24,7 @@ from tests.logger.ranks import records
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"registry": {"loss": "average"}}, InvalidType, "registry= is a Registry, not a dict"),
+        ({"registry": {"loss": "average"}}, InvalidType, "registry= is a Registry or None, not"),
         ({"every": 0}, InvalidValue, "every= is at least 1, not 0"),
         ({"every": -5}, InvalidValue, "every= is at least 1"),
         ({"every": 1.5}, InvalidType, "every= is a whole number of steps or None"),
@@ -40,9 +40,20 @@ from tests.logger.ranks import records
         ({"sinks": ["tensorboard"]}, InvalidValue, "there is no run directory"),
         ({"sinks": [MemorySink]}, InvalidType, "is a class"),
         ({"peer_timeout": float("inf")}, InvalidValue, "peer_timeout="),
-        ({"run_dir": 3}, InvalidType, "run_dir= is a path, not a int"),
+        ({"run_dir": 3}, InvalidType, "run_dir= is a path or None, not int 3"),
+        ({"run_dir": b"x"}, InvalidType, "run_dir= is a path or None, not bytes"),
+        ({"run_dir": ""}, InvalidValue, "run_dir='' names no directory .*not set"),
+        ({"run_dir": " "}, InvalidValue, "run_dir=' ' names no directory"),
+        ({"run_dir": "~nobody-of-this-name/x"}, InvalidValue, "run_dir='~nobody-of-this-name/x'"),
+        ({"run_dir": "x", "spool_dir": ""}, InvalidValue, "spool_dir='' names no directory"),
+        ({"run_dir": "x", "spool": "no"}, InvalidType, "spool= is True or False, not str 'no'"),
+        ({"handle_sigterm": "yes"}, InvalidType, "handle_sigterm= is True or False, not str"),
+        ({"run_dir": "x", "record_contributions": 1}, InvalidType, "record_contributions= is True"),
+        ({"run_dir": "x", "resume": 1}, InvalidValue, "resume= is one of True, False, 'auto'"),
+        ({"errors": np.ones(2)}, InvalidValue, "errors= is one of 'raise', 'warn', not array"),
+        ({"mesh": "x"}, InvalidType, "mesh= is a .*DeviceMesh.*, not str 'x'"),
         ({"run_dir": "x", "spool_dir": 3}, InvalidType, "spool_dir= is a path"),
-        ({"config": ["lr"]}, InvalidType, "config= is a dict, not a list"),
+        ({"config": ["lr"]}, InvalidType, "config= is a dict or None, not list"),
     ],
     ids=repr,
 )
@@ -57,6 +68,19 @@ def test_a_wrong_option_is_an_error_on_every_rank(
             dm.Logger(**options)
 
     run_ranks_in_process(rank, world_size, timeout=20)
+
+
+def test_any_whole_number_of_steps_will_do() -> None:
+    """NumPy's integers too, as a configuration may hold them."""
+    every: Any = np.int64(2)
+
+    def train(logger: dm.Logger) -> None:
+        assert type(logger.every) is int
+        for step in range(4):
+            logger.log({"n": dm.Count(1)}, step=step)
+        assert logger.child("val", every).every == 2
+
+    assert [record.step for record in records(2, train, every=every)] == [1, 3]
 
 
 # --- ranks that disagree ------------------------------------------------------------------------
