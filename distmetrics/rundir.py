@@ -148,6 +148,19 @@ class RunDirectory:
         self._description["sinks"] = self.sinks
         self._write()
 
+    def restore(self) -> None:
+        """Write again what somebody has deleted meanwhile.
+
+        Raises:
+            RunDirError: it cannot be written.
+        """
+        if not (self.path / DESCRIPTION).exists():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write()
+        if not (self.path / _LOCK).exists():
+            self.close()
+            self._lock = lock(self.path)
+
     def _write(self) -> None:
         text = json.dumps(self._description, indent=2, ensure_ascii=False, default=str) + "\n"
         new = self.path / f"{DESCRIPTION}.new"

@@ -185,7 +185,8 @@ def _writer(
         start.attempt,
         state={} if directory is None else directory.sinks,
     )
-    return Writer(named, run, notices.add, remember)
+    restore = (lambda: None) if directory is None else directory.restore
+    return Writer(named, run, notices.add, remember, restore)
 
 
 def _journal(folder: Path | None, rank: int, start: Start, notices: Notices) -> Journal | None:

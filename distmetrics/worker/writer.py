@@ -33,6 +33,7 @@ class Writer:
         run: what the sinks are told.
         report: receives what a user should know.
         remember: receives what finds the sinks' own runs again, whenever it has changed.
+        restore: writes again what has been deleted of the run directory.
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class Writer:
         run: Run,
         report: Callable[[str], object],
         remember: Callable[[Mapping[str, Any]], object] = lambda states: None,
+        restore: Callable[[], object] = lambda: None,
     ) -> None:
         self._run = run
         self._report = report
         self._remember = remember
+        self._restore = restore
         self._states: dict[str, Any] = dict(run.state)
         self._direct: dict[str, Sink] = {}
         self._isolated: dict[str, IsolatedSink] = {}
@@ -218,6 +221,7 @@ class Writer:
 
         def write() -> None:
             self._open_log()
+            self._restore()
             if waiting:
                 self._unsynced = True
                 log.write_many(waiting)

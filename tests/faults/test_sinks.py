@@ -285,7 +285,7 @@ def test_a_real_limit_on_files_tears_no_line(tmp_path: Path) -> None:
 
 
 def test_a_run_directory_that_is_deleted_stops_nothing(tmp_path: Path) -> None:
-    """The other sinks get all records, and what comes later goes to a new file in its place."""
+    """The other sinks get all records; what comes later goes to a new one, which can be resumed."""
     run_dir, memory = tmp_path / "run", MemorySink()
 
     def train() -> None:
@@ -305,6 +305,15 @@ def test_a_run_directory_that_is_deleted_stops_nothing(tmp_path: Path) -> None:
     work.check_rows(memory.records, work.labels(STEPS), 2)
     rows = work.rows_of(run_dir)
     work.check_rows(rows, work.labels(STEPS)[15:], 2)
+    assert not merge(run_dir).written  # run.json is there again, too
+
+    def go_on() -> None:
+        with logger_of(run_dir, resume=True) as logger:
+            for step in range(STEPS, STEPS + 10):
+                logger.log(work.outputs(dm.get_rank(), step), step=step)
+
+    run_ranks_in_process(go_on, 2)
+    work.check_rows(work.rows_of(run_dir), work.labels(STEPS + 10)[15:], 2)
 
 
 def test_an_existing_file_in_place_of_the_spool_is_no_harm(tmp_path: Path) -> None:
