@@ -296,8 +296,8 @@ class Worker:
         """Why there is no state to be had once ranks have closed."""
         has = "has closed its logger" if len(closed) == 1 else "have closed their loggers"
         return PeerLostError(
-            f"state_dict: {name_ranks(closed)} {has}, and a state of the others would lack its "
-            "part of windows that are not over yet; take the state before any rank closes",
+            f"state_dict: {name_ranks(closed)} {has}, and a state of the others would lack "
+            "that part of the windows that are not over; take the state before any rank closes",
             closed[0],
             self._peers.last_step(closed[0]),
         )

@@ -48,6 +48,7 @@ def test_ranks_that_wait_in_different_calls_name_each_other(other: str) -> None:
 def _after_a_rank_has_closed(train: Callable[[dm.Logger], object], world_size: int) -> None:
     """Let the last rank log three steps and close, and then all others four, before `train`."""
     first, closing = threading.Barrier(world_size), threading.Event()
+    last = threading.Barrier(world_size - 1)
 
     def rank() -> None:
         mine = dm.get_rank()
@@ -66,9 +67,10 @@ def _after_a_rank_has_closed(train: Callable[[dm.Logger], object], world_size: i
             while not logger._core._parts.worker._peers._closed:
                 logger._core._parts.worker.wake()
             train(logger)
+            last.wait(20)
             logger.close()
 
-    run_ranks_in_process(rank, world_size)
+    run_ranks_in_process(rank, world_size, timeout=30)
 
 
 def test_no_state_is_taken_once_a_rank_has_closed() -> None:
