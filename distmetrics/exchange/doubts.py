@@ -6,18 +6,19 @@ cost a collective.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from distmetrics import exact
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.exchange.message import Message, Span
 from distmetrics.exchange.topology import Topology
-from distmetrics.reductions import NOTHING, SAME_STEP, disputed, same_value
+from distmetrics.reductions import NOTHING, SAME_STEP, State, disputed, same_value
 from distmetrics.snapshot.table import Key
-from distmetrics.window.stream import Steps, union
+from distmetrics.window.stream import Steps, step_of, union
 
 Warnings = list[tuple[str, str]]
 """Pairs of a key and what was found of it."""
@@ -93,8 +94,9 @@ class ValuesDiffer:
         name = self.message.stream.prefix + self.key.name
         values = ", ".join(f"rank {rank}: {given[rank]}" for rank in [chosen, *differ][:8])
         text = (
-            f"key {name!r} should be the same on all ranks and differs on {name_ranks(differ)} "
-            f"({values}); rank {chosen}'s is logged"
+            f"key {name!r} should be the same on all ranks and differs on {name_ranks(differ)} at "
+            f"step {last} ({values}); rank {chosen}'s is logged: set it alike on every rank, or "
+            "declare it otherwise, per_rank say"
         )
         return [(name, text)]
 
@@ -106,32 +108,86 @@ class ReplicasDiffer:
     message: Message
     position: int
     key: Key
-    nothing: ClassVar[Any] = 0
+    nothing: ClassVar[Any] = (0, None)
 
     def mine(self) -> Any:
-        return self.message.digest(self.position, self.key.name)
+        digest = self.message.digest(self.position, self.key.name)
+        return digest, _own_value(self.message, self.position, self.key) if digest else None
 
     def settle(self, told: Sequence[Any], topology: Topology) -> Warnings:
         name = self.message.stream.prefix + self.key.name
         dimensions = self.key.metric.replicated_over
-        differ: list[int] = []
-        only: list[int] = []
+        differ: dict[int, int] = {}
+        only: dict[int, int] = {}
         for first, *others in topology.replicas(dimensions):
-            wrong = [rank for rank in others if told[rank] != told[first]]
-            (differ if told[first] else only).extend(wrong)
+            wrong = [rank for rank in others if told[rank][0] != told[first][0]]
+            (differ if told[first][0] else only).update(dict.fromkeys(wrong, first))
         over = f"key {name!r} is replicated over {', '.join(map(repr, dimensions))}"
+        at = f"at step {self._step()}"
         texts = []
         if differ:
             texts.append(
-                f"{over}, but {name_ranks(differ)} logged something else than the replica that "
-                "counts (the first of each set)"
+                f"{over}, but {name_ranks(list(differ))} logged something else than the replica "
+                f"that counts (the first of each set) {at}{_values(differ, told)}; log the same on "
+                "all replicas, or declare the key without replicated_over= if each has data of its "
+                "own"
             )
         if only:
             texts.append(
-                f"{over}, but {name_ranks(only)} logged it while the replica that counts (the "
-                "first of each set) did not: what they logged is left out"
+                f"{over}, but {name_ranks(list(only))} logged it while the replica that counts "
+                f"(the first of each set) did not: what they logged is left out, first {at}"
+                f"{_values(only, told)}; log the key on all replicas"
             )
         return [(name, text) for text in texts]
+
+    def _step(self) -> int:
+        """The last step that any rank logged of what is in doubt."""
+        label, late = self.message.slots[self.position]
+        span = self.message.spans[self.position]
+        return late if late is not None else span.last if span.size else step_of(label)
+
+
+def _values(wrong: Mapping[int, int], told: Sequence[Any]) -> str:
+    """What some ranks logged, and the replicas that count for them, as far as it can be shown."""
+    ranks = dict.fromkeys(rank for pair in list(wrong.items())[:4] for rank in reversed(pair))
+    values = [
+        f"rank {rank}: {told[rank][1] if told[rank][0] else 'nothing'}"
+        for rank in ranks
+        if told[rank][1] is not None or not told[rank][0]
+    ]
+    return f" ({', '.join(values)})" if values else ""
+
+
+def _own_value(message: Message, position: int, key: Key) -> str | None:
+    """The value of this rank's own part of a key, for people; None where that says little."""
+    lanes, own = message.lanes(position), message.own(key.name)
+    reduction = key.reduction
+    if lanes is None or own is None or reduction.virtual or reduction.tallies:
+        return None
+    rows = exact.take(lanes.sums, slice(own.row, own.row + reduction.sums))
+    steps = message.steps(position)
+    one = message.stream.every is None or not steps
+    state = State(
+        exact.decode(rows.digits, rows.lo),
+        rows.lo,
+        lanes.counters[own.index].tolist(),
+        lanes.maxes[own.field : own.field + reduction.maxes].tolist(),
+        1 if one or steps is None else len(steps),
+    )
+    return repr(reduction.value(state, _ALONE, key.metric.nonfinite))
+
+
+class _Alone:
+    """A window seen by a key that needs no other."""
+
+    def total(self, key: str) -> None:
+        return None
+
+    def holders(self, key: str) -> int:
+        return 1
+
+
+_ALONE = _Alone()
 
 
 def find_doubts(messages: Sequence[Message]) -> list[Doubt]:

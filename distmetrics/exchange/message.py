@@ -207,13 +207,18 @@ class Message:
         return all(group[0] == self._topology.rank for group in groups)
 
     def digest(self, position: int, name: str) -> int:
-        """A hash below 2^40 of this rank's own state of a key; 0 where it has none."""
+        """A hash below 2^40 of this rank's own state of a key; 0 where it has none.
+
+        Integers and floats of the same value have the same one.
+        """
         lanes, key = self.lanes(position), self._table.get(name)
         if lanes is None or key is None or key.index >= len(lanes.counters):
             return 0
         counters = lanes.counters[key.index]
         if not counters.any():
             return 0
+        counters = counters.copy()
+        counters[[Counter.FLOATS, Counter.WEIGHT_FLOATS]] = 0
         rows = exact.take(lanes.sums, slice(key.row, key.row + key.reduction.sums))
         units = [unit << 32 * rows.lo for unit in exact.decode(rows.digits, rows.lo)]
         fields = lanes.maxes[key.field : key.field + key.reduction.maxes]

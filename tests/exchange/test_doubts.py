@@ -42,8 +42,9 @@ def test_what_a_replica_says_does_not_count_where_the_first_one_speaks() -> None
     assert value == 0.5
     assert texts == [
         (
-            "key 'lr' should be the same on all ranks and differs on rank 2 (rank 0: 0.5, rank 2: "
-            "0.125); rank 0's is logged"
+            "key 'lr' should be the same on all ranks and differs on rank 2 at step 9 (rank 0: "
+            "0.5, rank 2: 0.125); rank 0's is logged: set it alike on every rank, or declare it "
+            "otherwise, per_rank say"
         )
     ]
 

@@ -120,6 +120,46 @@ def test_replicas_that_differ_are_warned_of_once_with_key_and_ranks() -> None:
     assert values(found) == [{"tokens": 12}] * 3
 
 
+@pytest.mark.parametrize("method", ["count", "average", "maximum", "std", "same", "total"])
+def test_the_warning_has_values_step_and_remedy(method: str) -> None:
+    """Of the replica that counts, and of the one that differs, where it began."""
+
+    def train(logger: dm.Logger) -> None:
+        for step in range(8):
+            x = 6.5 if dm.get_rank() == 3 and step >= 5 else 5
+            logger.log({"x": x if method == "same" else [x, 5]}, step=step)
+
+    logged: dict[str, tuple[Any, Any]] = {
+        "count": (10, 11.5),
+        "total": (10, 11.5),
+        "average": (5.0, 5.75),
+        "std": (0.0, 0.75),
+    }
+    first, second = logged.get(method, (5, 6.5))
+    said = (
+        rf"key 'x' .* rank 3 logged something else .* at step 5 \(rank 2: {first}, rank 3: "
+        rf"{second}\); log the same on all replicas, or declare the key without replicated_over="
+    )
+    with warned(said, times=4):
+        records(4, train, over("tensor", x=method), mesh=DATA_TENSOR)
+
+
+@pytest.mark.parametrize("method", ["count", "average", "l2_norm", "minimum", "same", "histogram"])
+def test_integers_and_floats_of_one_value_are_the_same(method: str) -> None:
+    """One replica may have the value from the device, another from Python."""
+
+    def registry() -> dm.Registry:
+        made = dm.Registry()
+        edges: Any = {"edges": [0, 10]} if method == "histogram" else {}
+        getattr(made, method)("x", replicated_over=("tensor",), **edges)
+        return made
+
+    def train(logger: dm.Logger) -> None:
+        logger.log({"x": (5, 5.0, np.float32(5), 5)[dm.get_rank()]}, step=0)
+
+    assert len(records(4, train, registry, mesh=DATA_TENSOR)) == 1
+
+
 def test_a_key_that_only_another_replica_logs_is_warned_of() -> None:
     """What it logged is left out, and the warning says so."""
 
@@ -127,7 +167,10 @@ def test_a_key_that_only_another_replica_logs_is_warned_of() -> None:
         outputs = {"tokens": 5} if dm.get_rank() in (1, 2, 3) else {}
         logger.log({**outputs, "n": dm.Count(1)}, step=0)
 
-    said = "rank 1 logged it while the replica that counts .* did not: what they logged is left out"
+    said = (
+        "rank 1 logged it while the replica that counts .* did not: what they logged is left out, "
+        r"first at step 0 \(rank 0: nothing, rank 1: 5\); log the key on all replicas"
+    )
     with warned(said, times=4):
         found = records(4, train, over("tensor", tokens="count"), mesh=DATA_TENSOR)
     assert values(found) == [{"tokens": 5, "n": 4}]

@@ -65,8 +65,8 @@ def test_a_difference_is_warned_of_once_with_ranks_and_values() -> None:
             logger.flush(wait=True)
 
     said = (
-        r"key 'lr' should be the same on all ranks and differs on rank 2 \(rank 0: 0.1, "
-        r"rank 2: 0.2\d*\); rank 0's is logged"
+        r"key 'lr' should be the same on all ranks and differs on rank 2 at step \d+ "
+        r"\(rank 0: 0.1, rank 2: 0.2\d*\); rank 0's is logged"
     )
     with warned(said, times=4):
         found = records(4, train, registry)
