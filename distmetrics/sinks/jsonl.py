@@ -48,6 +48,7 @@ class JsonlSink:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = None if path is None else Path(path)
         self._file: AppendFile | None = None
+        self._lacking: set[str] = set()
 
     @property
     def needs_directory(self) -> bool:
@@ -97,9 +98,9 @@ class JsonlSink:
     def write_many(self, records: Sequence[Record]) -> None:
         """Append one line a record, all of them or, with an `OSError`, none.
 
-        A value that JSON cannot hold costs its key alone, which is told.
+        A value that JSON cannot hold costs its key alone, which is told once.
         """
-        lines = "".join(map(_line, records))
+        lines = "".join(map(self._line, records))
         # UTF-8 has no lone surrogates; written as \udxxx they are escapes of JSON.
         self._opened().append(lines.encode("utf-8", "backslashreplace"))
 
@@ -115,26 +116,27 @@ class JsonlSink:
             finally:
                 self._file.close()
 
+    def _line(self, record: Record) -> str:
+        """The line of a record, without what cannot be written."""
+        try:
+            return f"{record.to_json()}\n"
+        except (TypeError, ValueError) as error:  # records that come after it must not wait for it
+            missing = [key for key in record.values if not _is_writable(record, key)]
+            if not self._lacking.issuperset(missing):
+                self._lacking.update(missing)
+                _LOG.warning(
+                    "the line of step %d in metrics.jsonl lacks %s: %s",
+                    record.step,
+                    ", ".join(map(repr, missing)),
+                    in_words(error),
+                )
+            values = {key: value for key, value in record.values.items() if key not in missing}
+            return f"{replace(record, values=values).to_json()}\n"
+
     def _opened(self) -> AppendFile:
         if self._file is None:
             raise InvalidValue("this JsonlSink is not open; call open(run) before it is used")
         return self._file
-
-
-def _line(record: Record) -> str:
-    """The line of a record, without what cannot be written."""
-    try:
-        return f"{record.to_json()}\n"
-    except (TypeError, ValueError) as error:  # records that come after it must not wait for it
-        values = {key: value for key, value in record.values.items() if _is_writable(record, key)}
-        missing = ", ".join(repr(key) for key in record.values if key not in values)
-        _LOG.warning(
-            "the line of step %d in metrics.jsonl lacks %s: %s",
-            record.step,
-            missing,
-            in_words(error),
-        )
-        return f"{replace(record, values=values).to_json()}\n"
 
 
 def _is_writable(record: Record, key: str) -> bool:

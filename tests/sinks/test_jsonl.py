@@ -148,9 +148,13 @@ def test_without_a_place_it_says_so() -> None:
 def test_a_value_that_cannot_be_written_costs_its_key_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The line is there, those beside it too, and a warning has step, key and reason."""
+    """The line is there, those beside it too, and one warning has step, keys and reason."""
     sink = opened(tmp_path / "metrics.jsonl")
-    values: list[dict[str, Any]] = [{"a": 1}, {"a": 2, "wide": 10**5000, "odd": {1j}}, {"a": 3}]
+    values: list[dict[str, Any]] = [
+        {"a": 1},
+        {"a": 2, "wide": 10**5000, "odd": {1j}},
+        {"a": 3, "wide": 10**5000},
+    ]
     sink.write_many(
         [
             Record(step=step, first_step=step, window=step, time=0.0, values=each)
