@@ -69,6 +69,7 @@ class RunDirectory:
             raise RunDirError(
                 f"run_dir {str(path)!r} cannot be used: {error.strerror or error}"
             ) from error
+        self._folder = path.absolute()  # wherever the process goes
         self._lock = lock(path)
         held = [name for name in (METRICS, DESCRIPTION) if (path / name).exists()]
         try:
@@ -154,19 +155,19 @@ class RunDirectory:
         Raises:
             RunDirError: it cannot be written.
         """
-        if not (self.path / DESCRIPTION).exists():
-            self.path.mkdir(parents=True, exist_ok=True)
+        if not (self._folder / DESCRIPTION).exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._write()
-        if not (self.path / _LOCK).exists():
+        if not (self._folder / _LOCK).exists():
             self.close()
-            self._lock = lock(self.path)
+            self._lock = lock(self._folder)
 
     def _write(self) -> None:
         text = json.dumps(self._description, indent=2, ensure_ascii=False, default=str) + "\n"
-        new = self.path / f"{DESCRIPTION}.new"
+        new = self._folder / f"{DESCRIPTION}.new"
         try:
             new.write_text(text, encoding="utf-8")
-            new.replace(self.path / DESCRIPTION)
+            new.replace(self._folder / DESCRIPTION)
         except OSError as error:
             raise RunDirError(
                 f"run_dir {str(self.path)!r} cannot be written: {error.strerror or error}"

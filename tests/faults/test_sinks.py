@@ -233,7 +233,7 @@ def test_records_that_a_full_disk_never_took_are_merged_from_the_spools(tmp_path
     memory, run_dir = MemorySink(), tmp_path / "run"
     with pytest.warns(dm.DistmetricsWarning) as said:
         (counters,) = _on_full_disk(run_dir, memory, room_again=False)
-    assert any("`distmetrics merge` writes them" in str(one.message) for one in said)
+    assert any("`distmetrics merge` writes those" in str(one.message) for one in said)
     assert counters["sinks"]["jsonl"]["queued"] == len(work.labels(STEPS)) - 10
     assert len(work.rows_of(run_dir)) == 10
     merge(run_dir)
