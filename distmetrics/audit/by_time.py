@@ -86,7 +86,7 @@ def _drift(
 
 def _coarse_drift(aligned: Aligned, when: pattern.Onset) -> Finding | None:
     """Drift in trainings of low precision, in which not even the first step is equal."""
-    first = float(np.median(aligned.relative()[: max(1, aligned.count // 20)]))
+    first = float(np.median(aligned.relative()[: max(FEW_EQUAL, aligned.count // 20)]))
     if when.returns or when.discrete or first > COARSE or when.overall < 30 * first:
         return None
     return Finding(

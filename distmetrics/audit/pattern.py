@@ -21,7 +21,7 @@ _LATER = 0.8
 _DISTINCT = 0.8
 _SMOOTH = 0.1
 _TOLERANCE = 2e-5
-_BY_FAR = 30.0
+_BY_FAR, _BY_VERY_FAR = 30.0, 300.0
 _FLOAT32 = 2e-7
 _MOSTLY = 0.6
 _SOME = 40
@@ -195,6 +195,8 @@ def onset(aligned: Aligned, rtol: float) -> Onset:
     same = difference <= rounding
     equal = int(np.argmin(same)) if not same.all() else len(same)
     growth = late / early if early > 0 else (np.inf if late > 0 else 1.0)
+    if 0 < equal < _FEW and growth < 3 and difference[:equal].max() > late / _BY_VERY_FAR:
+        equal = 0  # a small difference among larger ones
     rows = [aligned.relative(row) for row in range(1, len(aligned.sizes))]
     limit = max(ROUNDING, rtol)
     returns = any(

@@ -20,7 +20,7 @@ _SIGNIFICANT = 5.0
 _ALMOST_ALL = 0.95
 _NEAR_LINEAR, _NEAR_SQRT, _NEAR_NORM = 0.15, 0.2, 0.3
 _NEAREST_SQRT = 0.03
-_STEADY = 0.15
+_STEADY, _ENOUGH, _LARGE = 0.15, 20, 0.2
 _EXACT_NEAR = 0.02
 _CONSISTENT_LINEAR, _CONSISTENT_SQRT = 0.08, 0.2
 _NICE = 0.04
@@ -185,13 +185,14 @@ def _constant(scaling: Scaling) -> tuple[Kind, float] | None:
     magnitude = np.abs(logs)
     nearest = np.log(np.maximum(np.rint(np.exp(magnitude)), 1.0))
     nice = np.abs(magnitude - nearest) <= _NICE + np.minimum(3 * errors, 0.1)
-    alike = np.ptp(logs) <= np.maximum(0.03, 3 * errors.max())
+    alike = bool(np.ptp(logs) <= max(0.03, 3 * float(errors.max())))
+    # Of few steps the reference alone may lie to one side, by noise that lasts.
+    alike &= scaling.steps >= _ENOUGH or bool(np.all(magnitude > _LARGE))
     if (np.all(nice) and np.any(nearest > 0)) or (alike and len(logs) > 1):
         return Kind.CONSTANT_FACTOR, min(_significance(scaling), 0.98)
-    steadiness = scaling.deviations[away] / magnitude[away]
-    if np.all(steadiness <= _STEADY) or (
-        np.all(magnitude[away] > 0.4) and np.all(steadiness <= 0.25)
-    ):
+    steadiness = float(np.max(scaling.deviations[away] / magnitude[away]))
+    large = bool(np.all(magnitude[away] > 0.4)) and steadiness <= 0.25
+    if large or (scaling.steps >= _ENOUGH and steadiness <= _STEADY):
         return Kind.CONSTANT_FACTOR, min(_significance(scaling), 0.85)
     return None
 
