@@ -268,7 +268,7 @@ def test_wrong_options_are_errors() -> None:
     def train(logger: dm.Logger) -> None:
         with pytest.raises(InvalidValue, match=r"step=0\.5"):
             logger.flush(0.5)  # type: ignore[arg-type]
-        with pytest.raises(InvalidType, match="log takes a dict"):
+        with pytest.raises(InvalidType, match="outputs are a dict"):
             logger.reduce(3)  # type: ignore[arg-type]
 
     records(1, train)
