@@ -349,7 +349,7 @@ class Core:
             parts.streams.events.extend(scope.rest() for scope in self._scopes)
         parts.worker.wake()
         # the thread that was interrupted may hold what collecting needs
-        collecting = threading.Thread(target=parts.streams.collect, daemon=True)
+        collecting = threading.Thread(target=parts.worker.collect, daemon=True)
         collecting.start()
         collecting.join(LEAVING / 4)
         if ends:
@@ -389,7 +389,7 @@ class Core:
         parts.worker.leave()
         if parts.worker.join(patience):
             return
-        parts.streams.collect()
+        parts.worker.collect()
         parts.worker.abandon()
         parts.worker.join(more)
 

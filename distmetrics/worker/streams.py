@@ -6,6 +6,7 @@ view of the streams is one moment of the training thread's history, without a lo
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import threading
@@ -73,6 +74,7 @@ class Streams:
         spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
+        failure: why events can no longer be taken in; what is logged from then on is lost.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Streams:
         self.waiting: list[Ticket] = []
         self.spooled_step = -1
         self.lost = 0
+        self.failure: Exception | None = None
         self.spooling = journal is not None
         self.alone = False
         self._spooled = None if journal is None else Spool(journal, tell)
@@ -113,13 +116,15 @@ class Streams:
 
     def push(self, event: Event) -> None:
         """Append what the training thread did; never waits for another rank or for I/O."""
-        if self._given_up and self._spooled is None:
+        if self.failure is not None or (self._given_up and self._spooled is None):
             return
         self.events.append(event)
         if len(self.events) > BACKLOG and self._consuming.acquire(timeout=PUSHING):
             try:
                 self._consume_events(wait=False)
                 self._uncollected = sum(s.closed for s in self._streams.values())
+            except Exception as error:  # noqa: BLE001 - raised where the events are taken in next
+                self.failure = error
             finally:
                 self._consuming.release()
 
@@ -150,11 +155,25 @@ class Streams:
     # --- collecting ---
 
     def collect(self) -> None:
-        """Take in the events so far: closed windows are folded, spooled, and may be offered."""
+        """Take in the events so far: closed windows are folded, spooled, and may be offered.
+
+        Raises:
+            Exception: whatever it failed by, now or before, as windows may have been lost by it.
+        """
         with self._collecting:
             self._collect()
 
     def _collect(self, offering: bool = False) -> _View:
+        if self.failure is not None:
+            raise self.failure  # nothing is promised after what is lost
+        try:
+            return self._take_in(offering)
+        except Exception as error:
+            self.failure = error
+            self.events.clear()
+            raise
+
+    def _take_in(self, offering: bool) -> _View:
         with self._consuming:
             self._held &= not offering
             self._consume_events(wait=True)
@@ -285,9 +304,10 @@ class Streams:
                 self._backlogs[name].sent = NEVER
                 self._backlogs[name].release(NEVER)
             self._raise(outcome.raised)
-        if self._spooled is not None and any(p >= 0 for p in outcome.positions.values()):
+        if any(p >= 0 for p in outcome.positions.values()):
             with self._collecting:
-                self._spooled.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
+                if self._spooled is not None:
+                    self._spooled.release(outcome.positions | dict.fromkeys(schema.aside, NEVER))
 
     def rewind(self, positions: Mapping[str, int]) -> None:
         """Offer again what rank 0 has not written: a round was broken off."""
@@ -346,7 +366,8 @@ class Streams:
         """All calls that wait: the round that they waited for came to nothing."""
         with self._consuming:
             self._held = False
-        self.collect()
+        with contextlib.suppress(Exception):  # `failure` holds it
+            self.collect()
         with self._consuming:
             return self._take(list(self.waiting))
 
@@ -385,7 +406,7 @@ class Streams:
         """Close the spool; it is deleted where all its windows are known to be committed."""
         with self._collecting:
             if self._spooled is not None:
-                clean = self._closed and not self.kept and not self.events
+                clean = self._closed and not self.kept and not self.events and not self.failure
                 self._spooled.close(committed=clean and not self._given_up)
                 self._spooled = None
                 self._given_up = True

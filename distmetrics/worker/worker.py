@@ -126,6 +126,8 @@ class Worker:
         self._warned: set[str] = set()
         self._wake = threading.Event()
         self._abandoned = False
+        self._failing = threading.Lock()
+        self._fault: Exception | None = None
         self._ended = threading.Event()
         self._flushed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="distmetrics", daemon=True)
@@ -185,8 +187,7 @@ class Worker:
                     break
                 self._pause(outcome)
         except Exception as error:  # noqa: BLE001 - it must reach the training thread, whatever it is
-            self.failure = error
-            self._tell(_unexpected(error))
+            self._fail(error)
             self._streams.give_up()
         finally:
             self._communicator.close(self._finished)
@@ -211,9 +212,41 @@ class Worker:
                 self._ended.wait(BREATH)  # what is flushed meanwhile goes together
             self._streams.collect()
         except Exception as error:  # noqa: BLE001 - it must reach the training thread
-            self._tell(_unexpected(error))
+            self._fail(error)
+            self._wake.set()  # the rounds end by it too
         finally:
             self._streams.close()
+
+    def collect(self) -> None:
+        """Take in what this rank has logged, in any thread; where that fails the user is told."""
+        try:
+            self._streams.collect()
+        except Exception as error:  # noqa: BLE001 - it must reach the training thread
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """This rank's worker ends by a fault of its own, which several threads may come upon."""
+        with self._failing:
+            if error is self._fault:
+                return
+            self._fault = self.failure = error
+        _LOG.error("the logger's worker failed", exc_info=error)
+        self._tell(
+            f"the logger's worker ended: {type(error).__name__}: {error}; the training goes on, "
+            f"but nothing more of this rank is reduced: {self._fate()}"
+        )
+
+    def _fate(self) -> str:
+        """What becomes of what this rank has logged, now that its worker has ended."""
+        streams = self._streams
+        if not streams.spooling:
+            return "what is not written is lost, for want of a spool"
+        merging = "`distmetrics merge RUN_DIR` completes the record"
+        if streams.failure is None:
+            return f"closed windows wait in the spool, and {merging}"
+        if streams.spooled_step < 0:
+            return "what it has logged is lost"
+        return f"what it has logged after step {streams.spooled_step} is lost; through it {merging}"
 
     def meet(self) -> Round:
         """One round with the other workers and what follows from it, as a generator."""
@@ -337,6 +370,8 @@ class Worker:
         # the others notice in their next round
         patience = max(NAMING, self._met + self._idle + NAMING - began)
         while not self._abandoned:
+            if self._streams.failure is not None:
+                raise self._streams.failure
             missing: Missing | None = None
             try:
                 missing = self._communicator.regroup(patience, self._peers.gone)
@@ -426,12 +461,5 @@ class Worker:
         for ticket in self._streams.break_off():
             ticket.error = error
             ticket.done.set()
-
-
-def _unexpected(error: Exception) -> str:
-    """What to warn of where the worker has failed by a fault of its own: the training goes on."""
-    _LOG.error("the logger's worker failed", exc_info=error)
-    return (
-        f"the logger's worker ended: {type(error).__name__}: {error}; the training goes on, but "
-        "nothing more is reduced"
-    )
+        if self._streams.failure is not None:
+            self._fail(self._streams.failure)
