@@ -26,8 +26,9 @@ from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.names import Names
 from distmetrics.snapshot.staging import Staging
-from distmetrics.worker.checkpoint import STATE, check
+from distmetrics.worker.checkpoint import STATE
 from distmetrics.worker.events import Ended, Event, Flushed, Logged, Opened, Ticket
+from distmetrics.worker.saved import check
 
 if TYPE_CHECKING:
     from distmetrics.logger.scope import Scope

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from distmetrics import exact
-from distmetrics.errors import InvalidValue
 from distmetrics.exchange.message import Agreed, Message, Row
 from distmetrics.exchange.round import AllGather, AllReduce, Offer, Offered, merge_lanes
 from distmetrics.exchange.schema import COLLECTIVE, Schema, StreamSchema, declare
@@ -25,8 +24,8 @@ from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.lanes import Lanes, Slot
 from distmetrics.window.stream import Steps, Window, limb_range, union
 from distmetrics.window.tallies import Tallies
+from distmetrics.worker.saved import VERSION
 
-VERSION = 1
 STATE = f"{COLLECTIVE}state"
 """The stream by whose flush the ranks meet to take a checkpoint."""
 
@@ -117,14 +116,6 @@ def _plain(row: Row) -> dict[str, Any]:
             if row.counters[key.index].any() and key.reduction.at_rank is None
         },
     }
-
-
-def check(state: object) -> None:
-    """Raise `InvalidValue` where a value is no state of a logger."""
-    if not isinstance(state, Mapping) or state.get("version") != VERSION:
-        raise InvalidValue(
-            f"load_state_dict takes what state_dict returned (version {VERSION}), not {state!r:.80}"
-        )
 
 
 def restored_window(
