@@ -94,6 +94,19 @@ def test_a_factor_that_all_larger_runs_share_is_constant(factor: float, noise: f
     assert verdict(values, "score").kind is Kind.CONSTANT_FACTOR
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_ten_steps_of_lasting_noise_prove_no_factor(seed: int) -> None:
+    """A run that lies to one side for a while is not a fixed multiple of the others."""
+    rng = np.random.default_rng(seed)
+    values = {}
+    for size in (1, 2, 4):
+        noise = np.zeros(10)
+        for step in range(1, 10):
+            noise[step] = 0.9 * noise[step - 1] + 0.02 * rng.standard_normal()
+        values[size] = LOSS[:10] * (1 + 0.05 * rng.standard_normal() + noise)
+    assert verdict(values).kind in {Kind.UNDECIDED, Kind.NOISE}
+
+
 def test_a_factor_at_the_largest_world_size_only_is_constant() -> None:
     """A tensor-parallel group of 4 counts four times at 4 ranks and once below."""
     tokens = RNG.integers(100, 900, 60)
