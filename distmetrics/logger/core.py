@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from distmetrics.comm.communicator import name_ranks
-from distmetrics.errors import DistmetricsError, InvalidValue, PeerTimeoutError
+from distmetrics.errors import DistmetricsError, InvalidValue, PeerLostError, PeerTimeoutError
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.logger.checkpoints import Checkpoints
 from distmetrics.logger.clock import Clock
@@ -247,22 +247,26 @@ class Core:
 
     def wait(self, ticket: Ticket, step: int, call: str) -> dict[str, Any]:
         """What a collective call waits for."""
-        worker = self._parts.worker
+        worker, streams = self._parts.worker, self._parts.streams
         worker.wake()
         began = time.monotonic()
         noticed = False
         try:
             while not ticket.done.wait(min(_POLL, self._notice_after)):
                 waited = time.monotonic() - began
-                if worker.failure is not None and not ticket.done.wait(1.0):
-                    raise worker.failure
-                if waited >= self._peer_timeout and self._parts.streams.withdraw(ticket):
+                failure = worker.failure
+                if failure is not None and not ticket.done.wait(1.0):
+                    lost = isinstance(failure, PeerLostError)
+                    if not lost or (worker.apart and streams.give_up_call(ticket)):
+                        raise failure
+                ends = streams.give_up_call if worker.apart else streams.withdraw
+                if waited >= self._peer_timeout and ends(ticket):
                     raise self._absent(ticket, step, call)
                 if not noticed and waited >= self._notice_after and ticket.absent:
                     noticed = True
                     self.notices.say(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
         except BaseException:
-            self._parts.streams.withdraw(ticket)  # an interrupt, say: nobody waits any more
+            streams.withdraw(ticket)  # an interrupt, say: nobody waits any more
             raise
         finally:
             self._waited += time.monotonic() - began

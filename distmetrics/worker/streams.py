@@ -11,7 +11,7 @@ import copy
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
@@ -21,6 +21,7 @@ from distmetrics.snapshot.staging import arrived, land
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
+from distmetrics.worker.broken import BrokenCalls
 from distmetrics.worker.calls import Answer
 from distmetrics.worker.checkpoint import restored_window
 from distmetrics.worker.contributions import Contributions
@@ -74,6 +75,7 @@ class Streams:
         spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
+        broken: the calls that were given up since ranks could not be reached.
         failure: why events can no longer be taken in; what is logged from then on is lost.
     """
 
@@ -90,6 +92,8 @@ class Streams:
         self.spooled_step = -1
         self.lost = 0
         self.failure: Exception | None = None
+        self.broken = BrokenCalls()
+        self._told_broken = False
         self.spooling = journal is not None
         self.alone = False
         self._spooled = None if journal is None else Spool(journal, tell)
@@ -144,6 +148,17 @@ class Streams:
             ticket.withdrawn = True
             if ticket.taken or ticket in self._offered:
                 return False
+            if ticket in self.waiting:
+                self.waiting.remove(ticket)
+            return True
+
+    def give_up_call(self, ticket: Ticket) -> bool:
+        """Wait no longer since ranks cannot be reached; False where an answer is on its way."""
+        with self._consuming:
+            if self._told_broken or ticket.taken or ticket.withdrawn:
+                return False
+            self.broken.add(ticket.stream)
+            ticket.withdrawn = True
             if ticket in self.waiting:
                 self.waiting.remove(ticket)
             return True
@@ -337,6 +352,9 @@ class Streams:
             self._raise({name: answer.reached for name, answer in answers.items()})
             if answers:
                 self._held = False
+            waited = {t.stream for t in self.waiting if t in self._offered and not t.withdrawn}
+            for name in answers.keys() - waited:
+                self.broken.missed(name)
             return self._take_answered(answers)
 
     def _take_answered(self, answers: Mapping[str, Answer]) -> list[Ticket]:
@@ -345,7 +363,33 @@ class Streams:
             answer = answers[ticket.stream]
             ticket.reached, ticket.values = answer.reached, copy.deepcopy(answer.values)
             ticket.closed = answer.closed
+        for name in {ticket.stream for ticket in taken}:
+            self.broken.answered(name)
         return self._take(taken)
+
+    @contextlib.contextmanager
+    def telling_broken(self) -> Iterator[dict[str, int]]:
+        """How many calls were given up here, by stream; meanwhile no further one is."""
+        with self._consuming:
+            self._told_broken = True
+            counts = dict(self.broken.counts)
+        try:
+            yield counts
+        finally:
+            self._told_broken = False
+
+    def align(self, told: Sequence[Mapping[str, int]]) -> list[Ticket]:
+        """The calls that wait here and were given up by ranks that are connected again.
+
+        Args:
+            told: how many calls each rank has given up, as `BrokenCalls.counts`.
+        """
+        with self._consuming:
+            self.broken.align(told)
+            waiting = [ticket for ticket in self.waiting if not ticket.withdrawn]
+            for ticket in waiting:
+                ticket.error = self.broken.refusal(ticket.stream)
+            return self._take([ticket for ticket in waiting if ticket.error is not None])
 
     def refuse(self, errors: Mapping[str, Exception]) -> list[Ticket]:
         """The calls that waited when the round began and cannot be answered, with the reason."""
@@ -362,13 +406,20 @@ class Streams:
             if stream is not None and stream.idle:
                 stream.watermark = max(stream.watermark, mark)
 
-    def break_off(self) -> list[Ticket]:
-        """All calls that wait: the round that they waited for came to nothing."""
+    def break_off(self, lost: bool) -> list[Ticket]:
+        """All calls that wait: the round that they waited for came to nothing.
+
+        Args:
+            lost: since ranks cannot be reached.
+        """
         with self._consuming:
             self._held = False
         with contextlib.suppress(Exception):  # `failure` holds it
             self.collect()
         with self._consuming:
+            for ticket in self.waiting:
+                if lost and not ticket.withdrawn:
+                    self.broken.add(ticket.stream)
             return self._take(list(self.waiting))
 
     def _take(self, tickets: list[Ticket]) -> list[Ticket]:
@@ -480,7 +531,12 @@ class Streams:
         ticket = event.ticket
         if ticket is not None and not ticket.withdrawn:
             ticket.label = stream.watermark - 1
-            self.waiting.append(ticket)
+            ticket.error = self.broken.refusal(event.stream)
+            if ticket.error is None:
+                self.waiting.append(ticket)
+            else:
+                ticket.taken = True
+                ticket.done.set()
 
     def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
         """Learn from a call whether a child's steps are those of its parent."""

@@ -104,6 +104,7 @@ class Worker:
         self.results = Results(topology, derivations)
         self.rounds = 0
         self.failure: Exception | None = None
+        self.apart = False
         self._streams = streams
         self._communicator = communicator
         self._topology = topology
@@ -369,6 +370,7 @@ class Worker:
         began = time.monotonic()
         # the others notice in their next round
         patience = max(NAMING, self._met + self._idle + NAMING - began)
+        self.apart = True
         while not self._abandoned:
             if self._streams.failure is not None:
                 raise self._streams.failure
@@ -377,6 +379,7 @@ class Worker:
                 missing = self._communicator.regroup(patience, self._peers.gone)
                 if missing is None:
                     self._recover()
+                    self.apart = False
                     self._welcome()
                     return True
             except PeerLostError as again:
@@ -435,7 +438,8 @@ class Worker:
 
     def _recover(self) -> None:
         """Agree again on what a broken round may have left different: rank 0's word holds."""
-        state = {"schema": self._schema.state(), "calls": self._calls.counts}
+        state: dict[str, Any] = {"schema": self._schema.state(), "calls": self._calls.counts}
+        state["broken"] = bool(self._streams.broken.counts)
         if self._writer is not None:
             state |= {"reached": self._reached, "results": self.results.told()}
         parts = self._communicator.all_gather(json.dumps(state).encode())
@@ -446,6 +450,12 @@ class Worker:
         self._streams.rewind(told[0]["reached"])
         self.results.adopt(told[0]["results"])
         self._catch_up([peer["calls"] for peer in told])
+        if any(peer["broken"] for peer in told):
+            with self._streams.telling_broken() as counts:
+                parts = self._communicator.all_gather(json.dumps(counts).encode())
+                counted = [json.loads(part) if part else {} for part in parts]
+                refused = self._streams.align(counted)
+            self._let_go(refused)
 
     def _catch_up(self, counts: Sequence[Mapping[str, int]]) -> None:
         """Answer the calls that have returned on other ranks, once all is reduced here too."""
@@ -458,7 +468,7 @@ class Worker:
         self._owed += self._streams.take_missed(missed)
 
     def _release(self, error: Exception) -> None:
-        for ticket in self._streams.break_off():
+        for ticket in self._streams.break_off(isinstance(error, PeerLostError)):
             ticket.error = error
             ticket.done.set()
         if self._streams.failure is not None:
