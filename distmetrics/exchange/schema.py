@@ -110,8 +110,8 @@ class StreamSchema:
             return None
         return self.names.conflict(Giver(self.prefix, name, _reduction(declaration)))
 
-    def add(self, name: str, declaration: Declaration) -> None:
-        """Agree on a key."""
+    def add(self, name: str, declaration: Declaration) -> list[Giver]:
+        """Agree on a key; the keys that yield their names to it."""
         reduction = _reduction(declaration)
         metric = Metric(
             name,
@@ -121,8 +121,9 @@ class StreamSchema:
         )
         self.table.add(name, metric, reduction)
         self.declarations[name] = declaration
-        if self.names is not None:
-            self.names.add(Giver(self.prefix, name, reduction))
+        if self.names is None:
+            return []
+        return self.names.add(Giver(self.prefix, name, reduction))
 
     def placement(self, table: KeyTable) -> Placement:
         """Where the state of a rank's keys goes in a message."""
@@ -301,7 +302,7 @@ class Schema:
                 ways.append((declaration, [rank]))
         if len(ways) == 1:
             declaration, by = ways[0]
-            return [] if key in stream.declarations else _enter(stream, key, declaration, by)
+            return [] if key in stream.declarations else self._enter(stream, key, declaration, by)
         stream.aside.add(key)
         texts = "; ".join(
             f"{said(way)} ({name_ranks(by) if by else 'agreed before'})" for way, by in ways
@@ -312,15 +313,17 @@ class Schema:
         )
         return [text]
 
-
-def _enter(
-    stream: StreamSchema, key: str, declaration: Declaration, ranks: Sequence[int]
-) -> list[str]:
-    """Agree on a new key, or set it aside; why, as a text."""
-    found = stream.conflict(key, declaration)
-    if found is None:
-        stream.add(key, declaration)
+    def _enter(
+        self, stream: StreamSchema, key: str, declaration: Declaration, ranks: Sequence[int]
+    ) -> list[str]:
+        """Agree on a new key, or set it aside; why, as a text."""
+        found = stream.conflict(key, declaration)
+        if found is not None:
+            stream.aside.add(key)
+            if found.yields:
+                return []
+            text = f"{found.text} ({name_ranks(ranks)}), which is set aside, the other keys go on"
+            return [f"{text}: {found.remedy}"]
+        for giver in stream.add(key, declaration):
+            self._streams[giver.prefix.removesuffix("/")].aside.add(giver.name)
         return []
-    stream.aside.add(key)
-    text = f"{found.text} ({name_ranks(ranks)}), which is set aside, the other keys go on"
-    return [f"{text}: {found.remedy}"]

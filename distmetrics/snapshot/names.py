@@ -27,6 +27,13 @@ class Giver:
         """The names in records of all that comes of it."""
         return self.reduction.gives(self.prefix + self.name)
 
+    def yields_to(self, new: Giver) -> bool:
+        """Whether this key is made from others and gives way to one of a child.
+
+        What is declared under a child's name belongs to the child, once there is one.
+        """
+        return self.reduction.virtual and len(new.prefix) > len(self.prefix)
+
     def said(self, name: str) -> str:
         """The key for people, and how it comes by a name."""
         child = f" of child {self.prefix[:-1]!r}" if self.prefix else ""
@@ -36,10 +43,17 @@ class Giver:
 
 
 class Conflict(NamedTuple):
-    """Two keys that give the same name: what they are, the new one last, and what to do."""
+    """Two keys that give the same name.
+
+    Attributes:
+        text: what they are, the new one last.
+        remedy: what to do.
+        yields: whether the new one gives way by itself.
+    """
 
     text: str
     remedy: str
+    yields: bool
 
 
 class Names:
@@ -52,12 +66,12 @@ class Names:
         """What keeps a new key from giving its names; None: nothing does."""
         for name in giver.gives():
             known = self._givers.get(name)
-            if known is not None:
+            if known is not None and not known.yields_to(giver):
                 text = (
                     f"{name!r} would be the name of two values: of {known.said(name)}, and of "
                     f"{giver.said(name)}"
                 )
-                return Conflict(text, _remedy(known, giver))
+                return Conflict(text, _remedy(known, giver), giver.yields_to(known))
         return None
 
     def check(self, giver: Giver) -> None:
@@ -66,9 +80,11 @@ class Names:
         if found is not None:
             raise DeclarationConflict(f"{found.text}; {found.remedy}")
 
-    def add(self, giver: Giver) -> None:
-        """A key gives its names from now on."""
+    def add(self, giver: Giver) -> list[Giver]:
+        """A key gives its names from now on; the keys that yield theirs to it."""
+        before = [self._givers[name] for name in giver.gives() if name in self._givers]
         self._givers.update(dict.fromkeys(giver.gives(), giver))
+        return [known for known in before if known != giver]
 
 
 def _remedy(known: Giver, new: Giver) -> str:

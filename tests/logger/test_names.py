@@ -92,21 +92,47 @@ def test_a_key_of_the_parent_and_one_of_a_child_differ() -> None:
     assert len(records(1, train, registry)) == 2
 
 
-def test_a_ratio_of_a_child_that_its_parent_has_made_names_the_remedy() -> None:
-    """Before the child is there nothing tells that the ratio is meant for it."""
+def ratio() -> dm.Registry:
+    """A ratio for a child, of keys that its parent may have too."""
+    made = dm.Registry()
+    made.ratio("val/acc", "right", "n")
+    return made
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_a_ratio_under_a_childs_name_is_the_childs_once_there_is_one(world_size: int) -> None:
+    """Before, nothing tells that it is meant for it; only rank 0 may evaluate."""
 
     def train(logger: dm.Logger) -> None:
-        logger.log({"right": 1, "n": 2}, step=0)
-        val = logger.child("val")
-        with pytest.raises(dm.DeclarationConflict, match="make child 'val' on every rank before"):
-            val.log({"right": 1, "n": 2})
+        for step in range(3):
+            logger.log({"right": 1, "n": 2}, step=step)
+            logger.flush(wait=True)
+            if dm.get_rank() == 0:
+                val = logger.child("val")
+                val.log({"right": 3, "n": 4})
+                val.flush(step)
 
-    def ratio() -> dm.Registry:
-        made = dm.Registry()
-        made.ratio("val/acc", "right", "n")
-        return made
+    found = records(world_size, train, ratio)
+    counts = {"right": world_size, "n": 2 * world_size}
+    mine = [record.values for record in found if record.logger is None]
+    assert mine == [counts | {"val/acc": 0.5}, counts, counts]
+    assert [r.values["val/acc"] for r in found if r.logger == "val"] == [0.75] * 3
 
-    assert values(records(1, train, ratio)) == [{"right": 1, "n": 2, "val/acc": 0.5}]
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_child_that_came_first_keeps_the_name_of_its_ratio(world_size: int) -> None:
+    """Ranks without the child make the ratio themselves; it is left out, and nobody is told."""
+
+    def train(logger: dm.Logger) -> None:
+        if dm.get_rank() == 0:
+            val = logger.child("val")
+            val.log({"right": 3, "n": 4})
+            val.flush(0)
+        logger.reduce({"x": 1})
+        logger.log({"right": 1, "n": 2}, step=1)
+
+    found = records(world_size, train, ratio)
+    assert {r.logger: r.values.get("val/acc") for r in found} == {"val": 0.75, None: None}
 
 
 def test_what_a_collective_call_returns_stands_for_itself() -> None:
