@@ -247,7 +247,7 @@ class Core:
 
     def wait(self, ticket: Ticket, step: int, call: str) -> dict[str, Any]:
         """What a collective call waits for."""
-        worker, streams = self._parts.worker, self._parts.streams
+        worker, calls = self._parts.worker, self._parts.streams.calls
         worker.wake()
         began = time.monotonic()
         noticed = False
@@ -257,16 +257,16 @@ class Core:
                 failure = worker.failure
                 if failure is not None and not ticket.done.wait(1.0):
                     lost = isinstance(failure, PeerLostError)
-                    if not lost or (worker.apart and streams.give_up_call(ticket)):
+                    if not lost or (worker.apart and calls.give_up(ticket)):
                         raise failure
-                ends = streams.give_up_call if worker.apart else streams.withdraw
+                ends = calls.give_up if worker.apart else calls.withdraw
                 if waited >= self._peer_timeout and ends(ticket):
                     raise self._absent(ticket, step, call)
                 if not noticed and waited >= self._notice_after and ticket.absent:
                     noticed = True
                     self.notices.say(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
         except BaseException:
-            streams.withdraw(ticket)  # an interrupt, say: nobody waits any more
+            calls.withdraw(ticket)  # an interrupt, say: nobody waits any more
             raise
         finally:
             self._waited += time.monotonic() - began

@@ -7,11 +7,10 @@ view of the streams is one moment of the training thread's history, without a lo
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distmetrics.errors import InvalidValue
@@ -21,12 +20,11 @@ from distmetrics.snapshot.staging import arrived, land
 from distmetrics.spool.journal import Journal, Place
 from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
 from distmetrics.worker.backlog import Backlog
-from distmetrics.worker.broken import BrokenCalls
-from distmetrics.worker.calls import Answer
 from distmetrics.worker.checkpoint import restored_window
 from distmetrics.worker.contributions import Contributions
 from distmetrics.worker.events import Event, Flushed, Logged, Opened, Restored, Ticket
 from distmetrics.worker.spool import Declared, Spool
+from distmetrics.worker.waiting import Waiting
 
 _LOG = logging.getLogger("distmetrics")
 BACKLOG = 8192
@@ -75,7 +73,7 @@ class Streams:
         spooling: whether closed windows go to a spool.
         spooled_step: the step through which all is on disk.
         lost: closed windows that the disk did not give back.
-        broken: the calls that were given up since ranks could not be reached.
+        calls: the collective calls that wait for the other ranks.
         failure: why events can no longer be taken in; what is logged from then on is lost.
     """
 
@@ -88,12 +86,9 @@ class Streams:
     ) -> None:
         self._rank = rank
         self.events: deque[Event] = deque()
-        self.waiting: list[Ticket] = []
         self.spooled_step = -1
         self.lost = 0
         self.failure: Exception | None = None
-        self.broken = BrokenCalls()
-        self._told_broken = False
         self.spooling = journal is not None
         self.alone = False
         self._spooled = None if journal is None else Spool(journal, tell)
@@ -110,9 +105,9 @@ class Streams:
         self._closed = False
         self._errors: list[InvalidValue] = []
         self._consuming = threading.Lock()
+        self.calls = Waiting(self._consuming)
         self._collecting = threading.Lock()
         self._view = _View({}, {}, False, [])
-        self._offered: list[Ticket] = []
         self._held = False
         self._uncollected = 0
 
@@ -137,31 +132,6 @@ class Streams:
         """How many windows wait for this rank's own threads; 1 is where it begins to matter."""
         waiting = len(self.events) + self._uncollected + (self.kept if self.alone else 0)
         return waiting / CROWDED
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Wait no longer; False while a round is under way that may still bring the values.
-
-        The other ranks have been told in that round that this one waits: only when it is over
-        without them can they no longer take this call for one that is still waiting.
-        """
-        with self._consuming:
-            ticket.withdrawn = True
-            if ticket.taken or ticket in self._offered:
-                return False
-            if ticket in self.waiting:
-                self.waiting.remove(ticket)
-            return True
-
-    def give_up_call(self, ticket: Ticket) -> bool:
-        """Wait no longer since ranks cannot be reached; False where an answer is on its way."""
-        with self._consuming:
-            if self._told_broken or ticket.taken or ticket.withdrawn:
-                return False
-            self.broken.add(ticket.stream)
-            ticket.withdrawn = True
-            if ticket in self.waiting:
-                self.waiting.remove(ticket)
-            return True
 
     def begin_with(self, name: str, totals: Mapping[str, Any]) -> None:
         """The running totals, as plain values, with which this attempt begins a stream."""
@@ -196,7 +166,7 @@ class Streams:
             self._uncollected = sum(map(len, closed.values()))
             view = self._look()
             if offering:
-                self._offered = view.waiting
+                self.calls.offered(view.waiting)
             # what a waiting rank does next must come after what the round raises
             self._held |= offering and bool(view.waiting)
         if self._contributions is not None:
@@ -231,7 +201,7 @@ class Streams:
             },
             {name: p for name, p in self._promised.items() if name not in self._streams},
             self._closed,
-            [ticket for ticket in self.waiting if not ticket.withdrawn],
+            self.calls.wanted(),
         )
 
     def _spool(self, closed: Mapping[str, Mapping[int, Window]], view: _View) -> _Places:
@@ -341,70 +311,19 @@ class Streams:
             found = {n: stream.folded() for n, stream in self._streams.items()}
             return {name: window for name, window in found.items() if window is not None}
 
-    def take(self, answers: Mapping[str, Answer]) -> list[Ticket]:
-        """The calls that waited when the round began, with what they return."""
-        with self._consuming:
-            return self._take_answered(answers)
-
-    def take_missed(self, answers: Mapping[str, Answer]) -> list[Ticket]:
-        """The calls that waited in a broken round, which other ranks have seen the end of."""
-        with self._consuming:
-            self._raise({name: answer.reached for name, answer in answers.items()})
-            if answers:
-                self._held = False
-            waited = {t.stream for t in self.waiting if t in self._offered and not t.withdrawn}
-            for name in answers.keys() - waited:
-                self.broken.missed(name)
-            return self._take_answered(answers)
-
-    def _take_answered(self, answers: Mapping[str, Answer]) -> list[Ticket]:
-        taken = [t for t in self.waiting if t in self._offered and t.stream in answers]
-        for ticket in taken:
-            answer = answers[ticket.stream]
-            ticket.reached, ticket.values = answer.reached, copy.deepcopy(answer.values)
-            ticket.closed = answer.closed
-        for name in {ticket.stream for ticket in taken}:
-            self.broken.answered(name)
-        return self._take(taken)
-
-    @contextlib.contextmanager
-    def telling_broken(self) -> Iterator[dict[str, int]]:
-        """How many calls were given up here, by stream; meanwhile no further one is."""
-        with self._consuming:
-            self._told_broken = True
-            counts = dict(self.broken.counts)
-        try:
-            yield counts
-        finally:
-            self._told_broken = False
-
-    def align(self, told: Sequence[Mapping[str, int]]) -> list[Ticket]:
-        """The calls that wait here and were given up by ranks that are connected again.
-
-        Args:
-            told: how many calls each rank has given up, as `BrokenCalls.counts`.
-        """
-        with self._consuming:
-            self.broken.align(told)
-            waiting = [ticket for ticket in self.waiting if not ticket.withdrawn]
-            for ticket in waiting:
-                ticket.error = self.broken.refusal(ticket.stream)
-            return self._take([ticket for ticket in waiting if ticket.error is not None])
-
-    def refuse(self, errors: Mapping[str, Exception]) -> list[Ticket]:
-        """The calls that waited when the round began and cannot be answered, with the reason."""
-        with self._consuming:
-            refused = [t for t in self.waiting if t in self._offered and t.stream in errors]
-            for ticket in refused:
-                ticket.error = errors[ticket.stream]
-            return self._take(refused)
-
     def _raise(self, marks: Mapping[str, int]) -> None:
         """Promise what a round has agreed on, where nothing is open."""
         for name, mark in marks.items():
             stream = self._streams.get(name)
             if stream is not None and stream.idle:
                 stream.watermark = max(stream.watermark, mark)
+
+    def catch_up(self, marks: Mapping[str, int]) -> None:
+        """Go on behind what a broken round has raised on other ranks; see `Outcome.raised`."""
+        with self._consuming:
+            self._raise(marks)
+            if marks:
+                self._held = False
 
     def break_off(self, lost: bool) -> list[Ticket]:
         """All calls that wait: the round that they waited for came to nothing.
@@ -416,17 +335,7 @@ class Streams:
             self._held = False
         with contextlib.suppress(Exception):  # `failure` holds it
             self.collect()
-        with self._consuming:
-            for ticket in self.waiting:
-                if lost and not ticket.withdrawn:
-                    self.broken.add(ticket.stream)
-            return self._take(list(self.waiting))
-
-    def _take(self, tickets: list[Ticket]) -> list[Ticket]:
-        for ticket in tickets:
-            ticket.taken = True
-            self.waiting.remove(ticket)
-        return tickets
+        return self.calls.break_off(lost)
 
     def give_up(self) -> None:
         """Nothing is reduced any more: closed windows are kept on disk only, if at all."""
@@ -531,12 +440,7 @@ class Streams:
         ticket = event.ticket
         if ticket is not None and not ticket.withdrawn:
             ticket.label = stream.watermark - 1
-            ticket.error = self.broken.refusal(event.stream)
-            if ticket.error is None:
-                self.waiting.append(ticket)
-            else:
-                ticket.taken = True
-                ticket.done.set()
+            self.calls.begin(ticket)
 
     def _note_pace(self, stream: Stream, step: int | None, own: bool) -> None:
         """Learn from a call whether a child's steps are those of its parent."""

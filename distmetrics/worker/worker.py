@@ -303,7 +303,7 @@ class Worker:
         """Give the waiting calls what they wait for."""
         self._note_absent(outcome)
         if STATE in outcome.ended:
-            self._let_go(self._streams.refuse({STATE: self._stateless(outcome.ended[STATE])}))
+            self._let_go(self._streams.calls.refuse({STATE: self._stateless(outcome.ended[STATE])}))
         answers = {}
         for name in sorted(outcome.arrived - {STATE}):
             reached = outcome.raised[name]
@@ -316,7 +316,7 @@ class Worker:
 
     def _note_absent(self, outcome: Outcome) -> None:
         """Let the waiting calls know whom they wait for, as long as some rank waits for them."""
-        for ticket in list(self._streams.waiting):
+        for ticket in self._streams.calls:
             name = ticket.stream
             if name in outcome.absent:
                 absent = outcome.absent[name]
@@ -345,7 +345,7 @@ class Worker:
         """Let the calls that wait for these streams return."""
         for name, answer in answers.items():
             self._calls.note(name, answer)
-        self._let_go(self._streams.take(answers))
+        self._let_go(self._streams.calls.answer(answers))
 
     def _let_go(self, tickets: Sequence[Ticket]) -> None:
         """Let calls return, of which it is known what they return."""
@@ -355,7 +355,7 @@ class Worker:
             ticket.done.set()
 
     def _pause(self, outcome: Outcome) -> None:
-        if outcome.more or self._streams.waiting or self._streams.closed:
+        if outcome.more or self._streams.calls or self._streams.closed:
             return  # a closed rank's next round begins when the others' does
         self._wake.wait(min(GATHERING, self._idle) if self._streams.backlog() else self._idle)
 
@@ -439,7 +439,7 @@ class Worker:
     def _recover(self) -> None:
         """Agree again on what a broken round may have left different: rank 0's word holds."""
         state: dict[str, Any] = {"schema": self._schema.state(), "calls": self._calls.counts}
-        state["broken"] = bool(self._streams.broken.counts)
+        state["broken"] = self._streams.calls.has_broken
         if self._writer is not None:
             state |= {"reached": self._reached, "results": self.results.told()}
         parts = self._communicator.all_gather(json.dumps(state).encode())
@@ -451,10 +451,10 @@ class Worker:
         self.results.adopt(told[0]["results"])
         self._catch_up([peer["calls"] for peer in told])
         if any(peer["broken"] for peer in told):
-            with self._streams.telling_broken() as counts:
+            with self._streams.calls.telling_broken() as counts:
                 parts = self._communicator.all_gather(json.dumps(counts).encode())
                 counted = [json.loads(part) if part else {} for part in parts]
-                refused = self._streams.align(counted)
+                refused = self._streams.calls.align(counted)
             self._let_go(refused)
 
     def _catch_up(self, counts: Sequence[Mapping[str, int]]) -> None:
@@ -465,7 +465,8 @@ class Worker:
         mine = json.dumps(self._calls.told(streams)).encode()
         parts = [part for part in self._communicator.all_gather(mine) if part]
         missed = self._calls.catch_up(counts, [json.loads(part) for part in parts])
-        self._owed += self._streams.take_missed(missed)
+        self._owed += self._streams.calls.answer_missed(missed)
+        self._streams.catch_up({name: answer.reached for name, answer in missed.items()})
 
     def _release(self, error: Exception) -> None:
         for ticket in self._streams.break_off(isinstance(error, PeerLostError)):

@@ -148,7 +148,7 @@ class Rank:
         ticket = self.ticket
         if ticket is None or ticket.done.is_set():
             return False
-        if ticket.withdrawn and self.streams.withdraw(ticket):
+        if ticket.withdrawn and self.streams.calls.withdraw(ticket):
             self.ticket = None
             return False
         return True
@@ -198,7 +198,7 @@ class Rank:
             self.oracle.served(self.number, ticket.stream)
             if self._waits is not None:
                 self._waits[0] = False
-            if self.streams.withdraw(ticket):
+            if self.streams.calls.withdraw(ticket):
                 self.ticket = None
 
     def finish(self) -> None:

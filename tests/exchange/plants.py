@@ -22,6 +22,7 @@ from distmetrics.worker import streams as feeding
 from distmetrics.worker.backlog import Backlog
 from distmetrics.worker.events import Ticket
 from distmetrics.worker.streams import Streams
+from distmetrics.worker.waiting import Waiting
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -193,13 +194,13 @@ def hold_nothing(patch: pytest.MonkeyPatch) -> None:
 def give_up_in_a_round(patch: pytest.MonkeyPatch) -> None:
     """A call that is given up ends while the others take it for one that waits."""
 
-    def withdraw(self: Streams, ticket: Ticket) -> bool:
+    def withdraw(self: Waiting, ticket: Ticket) -> bool:
         ticket.withdrawn = True
-        if ticket in self.waiting:
-            self.waiting.remove(ticket)
+        if ticket in self._tickets:
+            self._tickets.remove(ticket)
         return True
 
-    patch.setattr(Streams, "withdraw", withdraw)
+    patch.setattr(Waiting, "withdraw", withdraw)
 
 
 def leave_late_steps_behind(patch: pytest.MonkeyPatch) -> None:
