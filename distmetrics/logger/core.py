@@ -16,6 +16,7 @@ from weakref import WeakSet
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.errors import DistmetricsError, InvalidValue, PeerLostError, PeerTimeoutError
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
+from distmetrics.logger.absence import REDUCE, absence, last_steps
 from distmetrics.logger.checkpoints import Checkpoints
 from distmetrics.logger.clock import Clock
 from distmetrics.logger.notices import Notices
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 DISABLED = "DISTMETRICS_DISABLED"
 NOT_DISABLED = ("", "0", "false", "no", "off")
 """Values of this variable, in any case, with which loggers work as always."""
-REDUCE = f"{COLLECTIVE}reduce"
-"""The stream of what `Logger.reduce` is given."""
 CLOSING = 1.0
 """Seconds that sinks have to close at least, however short `close` is to wait."""
 LEAVING = 4.0
@@ -264,7 +263,7 @@ class Core:
                     raise self._absent(ticket, step, call)
                 if not noticed and waited >= self._notice_after and ticket.absent:
                     noticed = True
-                    self.notices.say(f"{call} waits for {_ranks_and_steps(ticket.absent)}")
+                    self.notices.say(f"{call} waits for {last_steps(ticket.absent)}")
         except BaseException:
             calls.withdraw(ticket)  # an interrupt, say: nobody waits any more
             raise
@@ -275,17 +274,8 @@ class Core:
         return ticket.values
 
     def _absent(self, ticket: Ticket, step: int, call: str) -> PeerTimeoutError:
-        absent = dict(ticket.absent)
         keys = self._parts.streams.keys_of("" if ticket.stream == STATE else ticket.stream)
-        logged = f" (keys {', '.join(map(repr, keys[:4]))})" if keys else ""
-        who = _ranks_and_steps(absent) if absent else "some ranks"
-        at = f" at step {step}" if step >= 0 else ""
-        return PeerTimeoutError(
-            f"{call}{at}{logged}: {who} did not call it within "
-            f"peer_timeout={self._peer_timeout:g} s{_others(ticket.elsewhere)}; every rank must "
-            "call it",
-            tuple(absent),
-        )
+        return absence(ticket, step, call, keys, self._peer_timeout)
 
     # --- what is known ---
 
@@ -443,26 +433,3 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
-
-
-def _ranks_and_steps(absent: Mapping[int, int]) -> str:
-    last = ", ".join(
-        f"rank {rank}: {'none' if step < 0 else step}" for rank, step in list(absent.items())[:8]
-    )
-    return f"{name_ranks(list(absent))} (last steps: {last})"
-
-
-def _others(elsewhere: Mapping[int, Sequence[str]]) -> str:
-    """What ranks that did not come wait for instead."""
-    waits = [
-        f"rank {rank} in {' and '.join(map(_call_of, streams))}"
-        for rank, streams in list(elsewhere.items())[:8]
-    ]
-    return f" (waiting meanwhile: {', '.join(waits)})" if waits else ""
-
-
-def _call_of(stream: str) -> str:
-    """The call that waits for a stream."""
-    if stream.startswith(COLLECTIVE):
-        return {REDUCE: "reduce", STATE: "state_dict"}.get(stream, stream)
-    return f"flush(wait=True) of {stream!r}" if stream else "flush(wait=True)"
