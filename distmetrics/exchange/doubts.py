@@ -18,7 +18,8 @@ from distmetrics.exchange.message import Message, Span
 from distmetrics.exchange.topology import Topology
 from distmetrics.reductions import NOTHING, SAME_STEP, State, disputed, same_value
 from distmetrics.snapshot.table import Key
-from distmetrics.window.stream import Steps, step_of, union
+from distmetrics.window.labels import step_of
+from distmetrics.window.steps import Steps, union
 
 Warnings = list[tuple[str, str]]
 """Pairs of a key and what was found of it."""

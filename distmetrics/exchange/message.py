@@ -16,7 +16,8 @@ from distmetrics.exchange.topology import Topology
 from distmetrics.reductions import NOTHING, Counter
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.lanes import Lanes
-from distmetrics.window.stream import Steps, Window
+from distmetrics.window.steps import Steps
+from distmetrics.window.stream import Window
 from distmetrics.window.tallies import BucketRange, Dense
 
 Int64Array = NDArray[np.int64]

@@ -40,15 +40,8 @@ from distmetrics.exchange.spans import (
 )
 from distmetrics.exchange.topology import Topology
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import (
-    NEVER,
-    Window,
-    first_step,
-    label_of,
-    limb_range,
-    mark_of,
-    step_of,
-)
+from distmetrics.window.labels import NEVER, first_step, label_of, mark_of, step_of
+from distmetrics.window.stream import Window, limb_range
 
 Int64Array = NDArray[np.int64]
 LEAVES = NEVER - 1

@@ -37,7 +37,8 @@ from distmetrics.registry import Registry
 from distmetrics.snapshot import Snapshotter
 from distmetrics.snapshot.staging import Staging, land
 from distmetrics.window.fold import fold
-from distmetrics.window.stream import Window, label_of
+from distmetrics.window.labels import label_of
+from distmetrics.window.stream import Window
 from distmetrics.worker.worker import drive
 
 PATIENCE = 1800.0

@@ -11,7 +11,7 @@ from distmetrics.logger.parts import Parts
 from distmetrics.reductions import make
 from distmetrics.registry import Registry
 from distmetrics.snapshot.table import KeyTable
-from distmetrics.window.stream import first_step
+from distmetrics.window.labels import first_step
 from distmetrics.worker.checkpoint import totals_of
 from distmetrics.worker.events import Restored
 

@@ -15,7 +15,7 @@ from distmetrics.logger.clock import ChildClock
 from distmetrics.logger.core import Core
 from distmetrics.logger.timers import Timers
 from distmetrics.record import Value
-from distmetrics.window.stream import MAX_STEP, first_step
+from distmetrics.window.labels import MAX_STEP, first_step
 from distmetrics.worker.events import Flushed, Logged, Ticket
 
 

@@ -16,7 +16,7 @@ from distmetrics.record import Record, Value
 from distmetrics.reduced.batch import LATER, Batch, steps_of
 from distmetrics.reductions import Counter, Finalized, Number, State
 from distmetrics.snapshot.table import Key
-from distmetrics.window.stream import ordinal_of, step_of
+from distmetrics.window.labels import ordinal_of, step_of
 
 
 class Reduced:

@@ -12,7 +12,8 @@ from distmetrics.exact import Limbs
 from distmetrics.reductions import Counter
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.lanes import Lanes, Slot
-from distmetrics.window.stream import Steps, Window
+from distmetrics.window.steps import Steps
+from distmetrics.window.stream import Window
 from distmetrics.window.tallies import Tallies
 
 

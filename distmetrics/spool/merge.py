@@ -27,7 +27,7 @@ from distmetrics.rundir import METRICS, SPOOL, describe, lock
 from distmetrics.sinks import JsonlSink, Run
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.spool.read import SpooledRank, read_spool
-from distmetrics.window.stream import NEVER, label_of, step_of
+from distmetrics.window.labels import NEVER, label_of, step_of
 
 
 @dataclass

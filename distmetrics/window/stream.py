@@ -2,59 +2,27 @@
 
 A stream is one rank's side of a logger or child. It is fed with what the training thread did, in
 order, by the worker alone, and says which windows are closed and what it may still add to.
-
-*Labels.* A window's label is the last step it covers. Several windows may end at the same step (an
-evaluation that is run twice), so that a label is the step and an ordinal below it, in one integer:
-``step << ORDINAL_BITS | ordinal``. A window has the middle ordinal; before and after it there is
-room for windows that hold nothing but late steps. The *watermark* is the first label that this
-rank may still close: what the others may rely on.
 """
 
 from __future__ import annotations
 
 import enum
-import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from distmetrics import exact
 from distmetrics.snapshot import Snapshot
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window.fold import fold
+from distmetrics.window.labels import NEVER, first_step, label_of, mark_of
 from distmetrics.window.lanes import Lanes, Slot
+from distmetrics.window.steps import Steps
 from distmetrics.window.tallies import BucketRange, Tallies, summed
 
-ORDINAL_BITS = 12
-MAX_STEP = 1 << (62 - ORDINAL_BITS)
-NEVER = (1 << 63) - 1
-"""The watermark of a stream that is closed: no label reaches it."""
-_MIDDLE = 1 << (ORDINAL_BITS - 1)
 FOLD_AT = 256
 """Snapshots of an open window that wait to be folded, at most; one with arrays counts more."""
 _ELEMENTS = 1 << 12
-
-
-def label_of(step: int) -> int:
-    """The label of the window that ends at `step`."""
-    return step << ORDINAL_BITS | _MIDDLE
-
-
-def mark_of(step: int) -> int:
-    """The watermark of a rank that adds nothing below `step` any more."""
-    return step << ORDINAL_BITS
-
-
-def step_of(label: int) -> int:
-    """The last step that the window of this label covers."""
-    return label >> ORDINAL_BITS
-
-
-def first_step(watermark: int) -> int:
-    """The first step that a rank of this watermark may still add to."""
-    return (watermark + _MIDDLE - 1) >> ORDINAL_BITS
 
 
 class Pace(enum.IntFlag):
@@ -64,63 +32,6 @@ class Pace(enum.IntFlag):
     """they are its parent's, or later"""
     OWN = 2
     """they are its own (epochs, batches of an evaluation), and below its parent's"""
-
-
-def ordinal_of(label: int) -> int:
-    """What tells windows that end at the same step apart: ``label - label_of(step_of(label))``.
-
-    0 for the regular window, 1 for the next one, and so on.
-    """
-    return label - label_of(step_of(label))
-
-
-class Steps:
-    """A set of steps as sorted runs ``[first, last]``; cheap where they are consecutive."""
-
-    def __init__(self, runs: Iterable[Iterable[int]] = ()) -> None:
-        self.runs: list[list[int]] = [list(run) for run in runs]
-
-    def __bool__(self) -> bool:
-        return bool(self.runs)
-
-    def __len__(self) -> int:
-        return sum(last - first + 1 for first, last in self.runs)
-
-    @property
-    def first(self) -> int:
-        """The lowest step."""
-        return self.runs[0][0]
-
-    @property
-    def last(self) -> int:
-        """The highest step."""
-        return self.runs[-1][1]
-
-    def add(self, step: int) -> None:
-        """Add one step."""
-        runs = self.runs
-        if not runs or step > runs[-1][1] + 1:
-            runs.append([step, step])
-        elif step == runs[-1][1] + 1:
-            runs[-1][1] = step
-        elif step < runs[-1][0]:
-            self.runs = union([self, Steps([[step, step]])]).runs
-
-    def digest(self) -> int:
-        """A non-negative 62-bit hash, the same in every process."""
-        packed = np.array(self.runs, "<i8").tobytes()
-        return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 2
-
-
-def union(sets: Iterable[Steps]) -> Steps:
-    """The steps that are in any of the sets."""
-    merged: list[list[int]] = []
-    for first, last in sorted(run for steps in sets for run in steps.runs):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1][1] = max(merged[-1][1], last)
-        else:
-            merged.append([first, last])
-    return Steps(merged)
 
 
 @dataclass

@@ -22,7 +22,8 @@ from distmetrics.reduced import Results, row_states
 from distmetrics.reductions import Counter, State
 from distmetrics.snapshot.table import KeyTable
 from distmetrics.window.lanes import Lanes, Slot
-from distmetrics.window.stream import Steps, Window, limb_range, union
+from distmetrics.window.steps import Steps, union
+from distmetrics.window.stream import Window, limb_range
 from distmetrics.window.tallies import Tallies
 from distmetrics.worker.saved import VERSION
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.snapshot import Route, Snapshot
-from distmetrics.window.stream import Window, step_of
+from distmetrics.window.labels import step_of
+from distmetrics.window.stream import Window
 
 Array = NDArray[Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.errors import PeerLostError
 from distmetrics.exchange.round import Outcome
-from distmetrics.window.stream import NEVER
+from distmetrics.window.labels import NEVER
 
 NAMED = 8
 """Ranks whose last steps a message holds, at most."""

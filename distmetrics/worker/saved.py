@@ -10,7 +10,7 @@ from distmetrics import reductions
 from distmetrics.errors import InvalidValue
 from distmetrics.exact import LIMBS
 from distmetrics.reductions import Counter, Reduction
-from distmetrics.window.stream import MAX_STEP, mark_of
+from distmetrics.window.labels import MAX_STEP, mark_of
 
 VERSION = 1
 _MOST = 1 << 63

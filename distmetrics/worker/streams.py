@@ -18,7 +18,8 @@ from distmetrics.exchange.round import Offer, Offered, Outcome
 from distmetrics.exchange.schema import COLLECTIVE, Schema, prefix_of
 from distmetrics.snapshot.staging import arrived, land
 from distmetrics.spool.journal import Journal, Place
-from distmetrics.window.stream import NEVER, Pace, Stream, Window, first_step, mark_of
+from distmetrics.window.labels import NEVER, first_step, mark_of
+from distmetrics.window.stream import Pace, Stream, Window
 from distmetrics.worker.backlog import Backlog
 from distmetrics.worker.checkpoint import restored_window
 from distmetrics.worker.contributions import Contributions

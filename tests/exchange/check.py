@@ -9,7 +9,7 @@ from typing import Any
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.schema import COLLECTIVE, prefix_of
 from distmetrics.record import Record
-from distmetrics.window.stream import step_of
+from distmetrics.window.labels import step_of
 from tests.exchange.driver import Driver, conflicts_of, driven, held
 from tests.exchange.oracle import Expected, RowId, Values, sums
 from tests.exchange.program import Schedule

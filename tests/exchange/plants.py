@@ -16,8 +16,9 @@ from distmetrics.exchange.message import Message
 from distmetrics.exchange.schema import Placement, Schema, StreamSchema
 from distmetrics.snapshot.table import Key, KeyTable
 from distmetrics.window import fold as folding
+from distmetrics.window.labels import NEVER, first_step, label_of
 from distmetrics.window.lanes import Lanes, Slot
-from distmetrics.window.stream import NEVER, Stream, Window, first_step, label_of, limb_range
+from distmetrics.window.stream import Stream, Window, limb_range
 from distmetrics.worker import streams as feeding
 from distmetrics.worker.backlog import Backlog
 from distmetrics.worker.events import Ticket

@@ -14,7 +14,8 @@ import pytest
 import distmetrics as dm
 from distmetrics.spool.merge import merge
 from distmetrics.testing import run_ranks_in_process
-from distmetrics.window.stream import Stream, Window, step_of
+from distmetrics.window.labels import step_of
+from distmetrics.window.stream import Stream, Window
 from tests.faults import work
 
 FAULTY = 5

@@ -12,7 +12,7 @@ import pytest
 import distmetrics as dm
 from distmetrics.errors import InvalidValue
 from distmetrics.testing import MemorySink
-from distmetrics.window.stream import NEVER
+from distmetrics.window.labels import NEVER
 from distmetrics.worker.saved import check
 
 _Path = tuple[Any, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distmetrics.window.stream import Steps, union
+from distmetrics.window.steps import Steps, union
 
 SETS = st.lists(st.integers(0, 30) | st.integers(0, 2**50 - 1), max_size=20)
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from distmetrics.window.lanes import Slot
-from distmetrics.window.stream import (
+from distmetrics.window.labels import (
     MAX_STEP,
     NEVER,
-    Steps,
-    Window,
     first_step,
     label_of,
-    limb_range,
     mark_of,
     ordinal_of,
     step_of,
 )
+from distmetrics.window.lanes import Slot
+from distmetrics.window.steps import Steps
+from distmetrics.window.stream import Window, limb_range
 from tests.window.feeding import Feed
 
 
