@@ -102,6 +102,7 @@ def test_threads_that_act_as_ranks_meet_again(tmp_path: Path) -> None:
     work.check_rows(work.rows_of(run_dir), work.labels(STEPS), 3)
 
 
+@pytest.mark.heavy
 def test_a_rank_that_is_slow_to_notice_is_not_lost(tmp_path: Path) -> None:
     """However often the others look for it: it lives, and takes part once it has noticed."""
     from distmetrics.comm.inprocess import InProcess

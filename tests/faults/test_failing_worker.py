@@ -75,7 +75,9 @@ def _warned_of(run_dir: Path, thread: str, spool: bool) -> list[str]:
     return [str(warning.message) for warning in caught]
 
 
-@pytest.mark.parametrize("thread", ["distmetrics-spool", "distmetrics"])
+@pytest.mark.parametrize(
+    "thread", ["distmetrics-spool", pytest.param("distmetrics", marks=pytest.mark.heavy)]
+)
 def test_a_worker_that_fails_ends_as_a_lost_rank(tmp_path: Path, thread: str) -> None:
     """It is told once, nobody waits for it, and no record lacks its part in silence."""
     run_dir = tmp_path / "run"

@@ -86,6 +86,7 @@ def _leave_with_windows(life: Life, run_dir: Path, steps: int) -> dict[str, Any]
     return logger.stats()
 
 
+@pytest.mark.heavy
 def test_windows_that_a_leaver_had_before_the_others_are_merged(tmp_path: Path) -> None:
     """The others cannot go on without what it had: all is spooled, and merged to the same bits."""
     run_dir = tmp_path / "run"

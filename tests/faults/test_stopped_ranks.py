@@ -10,7 +10,7 @@ from tests.faults.crash import stop
 from tests.faults.train import Fault
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.heavy)])
 def test_a_rank_that_was_stopped_catches_up(tmp_path: Path, rank: int) -> None:
     """Stopped in a round: named after the time-out; no record is missing or doubled afterwards."""
     run_dir = tmp_path / "run"

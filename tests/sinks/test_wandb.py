@@ -296,7 +296,11 @@ IMPATIENT = WRITE_ONE.replace("init_timeout=30", "init_timeout=1")
 
 
 @pytest.mark.parametrize(
-    "variables", [{}, {"WANDB_SILENT": "", "WANDB_MODE": "", "WANDB_NAME": ""}]
+    "variables",
+    [
+        pytest.param({}, marks=pytest.mark.heavy),
+        {"WANDB_SILENT": "", "WANDB_MODE": "", "WANDB_NAME": ""},
+    ],
 )
 def test_offline_without_an_account_and_without_a_word(
     tmp_path: Path, variables: dict[str, str]
@@ -355,7 +359,7 @@ def test_rows_reach_a_server_when_a_key_is_configured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "mode", "says"),
     [
-        ("0" * 40, None, "did not accept the run"),
+        pytest.param("0" * 40, None, "did not accept the run", marks=pytest.mark.heavy),
         pytest.param(None, "online", "no API key is configured", marks=pytest.mark.heavy),
     ],
 )
