@@ -28,7 +28,7 @@ def test_conflicts_leave_the_other_keys_right(schedule: Schedule) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
-@settings(max_examples=600, deadline=None, suppress_health_check=HEALTH)
+@settings(max_examples=300, deadline=None, suppress_health_check=HEALTH)
 @given(schedules() | schedules(conflicts=True))
 def test_many_schedules(schedule: Schedule) -> None:
     """The same for many more schedules, new ones each time."""
