@@ -18,7 +18,7 @@ from distmetrics import reductions
 from distmetrics.comm.communicator import name_ranks
 from distmetrics.reductions import Reduction
 from distmetrics.registry import Metric
-from distmetrics.snapshot.names import Conflict, Giver, Names
+from distmetrics.snapshot.names import REMEDY, Conflict, Giver, Names
 from distmetrics.snapshot.table import Key, KeyTable
 
 Int64Array = NDArray[np.int64]
@@ -323,7 +323,7 @@ class Schema:
             if found.yields:
                 return []
             text = f"{found.text} ({name_ranks(ranks)}), which is set aside, the other keys go on"
-            return [f"{text}: {found.remedy}"]
+            return [f"{text}: {REMEDY}"]
         for giver in stream.add(key, declaration):
             self._streams[giver.prefix.removesuffix("/")].aside.add(giver.name)
         return []

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from distmetrics.errors import DeclarationConflict
 from distmetrics.reductions import Reduction
 
+REMEDY = "rename one of the two keys"
+
 
 @dataclass(frozen=True)
 class Giver:
@@ -47,12 +49,10 @@ class Conflict(NamedTuple):
 
     Attributes:
         text: what they are, the new one last.
-        remedy: what to do.
         yields: whether the new one gives way by itself.
     """
 
     text: str
-    remedy: str
     yields: bool
 
 
@@ -71,29 +71,17 @@ class Names:
                     f"{name!r} would be the name of two values: of {known.said(name)}, and of "
                     f"{giver.said(name)}"
                 )
-                return Conflict(text, _remedy(known, giver), giver.yields_to(known))
+                return Conflict(text, giver.yields_to(known))
         return None
 
     def check(self, giver: Giver) -> None:
         """Raise `DeclarationConflict` where another key gives one of its names."""
         found = self.conflict(giver)
         if found is not None:
-            raise DeclarationConflict(f"{found.text}; {found.remedy}")
+            raise DeclarationConflict(f"{found.text}; {REMEDY}")
 
     def add(self, giver: Giver) -> list[Giver]:
         """A key gives its names from now on; the keys that yield theirs to it."""
         before = [self._givers[name] for name in giver.gives() if name in self._givers]
         self._givers.update(dict.fromkeys(giver.gives(), giver))
         return [known for known in before if known != giver]
-
-
-def _remedy(known: Giver, new: Giver) -> str:
-    made = next((giver for giver in (known, new) if giver.reduction.virtual), None)
-    child = max(known.prefix, new.prefix, key=len)
-    if made is not None and made.prefix != child:
-        # what is declared under a child's name belongs to the child, once there is one
-        return (
-            f"rename one of the two keys, or make child {child[:-1]!r} on every rank before "
-            "anything is logged"
-        )
-    return "rename one of the two keys"

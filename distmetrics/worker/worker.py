@@ -16,7 +16,7 @@ from typing import Any
 from distmetrics.comm.communicator import Communicator, name_ranks
 from distmetrics.comm.reunion import Missing
 from distmetrics.derivations import Derivations
-from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError
+from distmetrics.errors import DeclarationConflict, DistmetricsError, PeerLostError, in_words
 from distmetrics.exchange.message import Row
 from distmetrics.exchange.round import AllReduce, Outcome, Round, run_round
 from distmetrics.exchange.schema import COLLECTIVE, Schema
@@ -233,7 +233,7 @@ class Worker:
             self._fault = self.failure = error
         _LOG.error("the logger's worker failed", exc_info=error)
         self._tell(
-            f"the logger's worker ended: {type(error).__name__}: {error}; the training goes on, "
+            f"the logger's worker ended: {in_words(error)}; the training goes on, "
             f"but nothing more of this rank is reduced: {self._fate()}"
         )
 
