@@ -150,10 +150,14 @@ def _set_up(rank: int, world_size: int, store: str) -> None:
     )
     if sys.platform == "darwin":
         os.environ["GLOO_SOCKET_IFNAME"] = "lo0"
+    meeting = FileStore(store, world_size)
     dist.init_process_group(
         "gloo",
-        store=FileStore(store, world_size),
+        store=meeting,
         rank=rank,
         world_size=world_size,
         timeout=timedelta(seconds=60),
     )
+    # a rank that ends at once would break the connections that others are still making
+    meeting.set(f"connected/{rank}", "")
+    meeting.wait([f"connected/{other}" for other in range(world_size)])
